@@ -263,7 +263,7 @@ def main(config: PretrainingConfig) -> None:
             config.random_seed,
         )
     run_directory.begin(config, is_chief=strategies.is_chief(strategy))
-    task = objectives.PretrainingTask(
+    objective = objectives.PretrainingObjective(
         config.objective, config.next_sentence_loss_weight
     )
     job = pretraining_job.PretrainingJob(
@@ -271,8 +271,10 @@ def main(config: PretrainingConfig) -> None:
         do_train=config.do_train,
         do_eval=config.do_eval,
         strategy=strategy,
-        task=task,
-        model=pretraining_job.make_model(bert_config, task, strategy, config),
+        objective=objective,
+        model=pretraining_job.make_model(
+            bert_config, objective, strategy, config
+        ),
         tokenizer=tokenizer,
         phases=phases,
         masks=masks,

@@ -160,17 +160,17 @@ def sequence_flops(case: Case) -> float:
     from training import cost
 
     with tf.device("CPU:0"):
-        task, model = _model(case)
+        objective, model = _model(case)
         spec = {
             name: tf.TensorSpec((1, *x.shape[1:]), x.dtype)
             for name, x in arrays(dataclasses.replace(case, batch=1)).items()
         }
-        flops = cost.training_flops(task, model, spec)
+        flops = cost.training_flops(objective, model, spec)
     return flops / 3.0 if case.work == "predict" else flops
 
 
 def _make(case: Case):
-    """Returns the task, the model, the optimizer's parts and the strategy."""
+    """Returns the objective, the model and the strategy."""
     import tensorflow as tf
 
     from training import precision, strategy
@@ -180,12 +180,12 @@ def _make(case: Case):
     tf.config.experimental.enable_tensor_float_32_execution(is_tf32)
     dtype = "float32" if is_tf32 else case.precision
     with scope.scope():
-        task, model = _model(case, dtype=precision.policy(dtype))
-    return task, model, scope
+        objective, model = _model(case, dtype=precision.policy(dtype))
+    return objective, model, scope
 
 
 def _model(case: Case, **options: Any) -> tuple[Any, Any]:
-    """Returns the task and a new model."""
+    """Returns the objective and a new model."""
     from modeling import models
     from tasks.classification import objective
     from tasks.pretraining import objectives
@@ -203,8 +203,8 @@ def _model(case: Case, **options: Any) -> tuple[Any, Any]:
     if case.task == "squad":
         spans = answering.SpanObjective(config=config)
         return spans, spans.make_model(**options)
-    task = objectives.PretrainingTask()
-    return task, models.PretrainingModel(config, **options)
+    pretraining = objectives.PretrainingObjective()
+    return pretraining, models.PretrainingModel(config, **options)
 
 
 def _make_batches(case: Case, features: Mapping[str, np.ndarray]):
@@ -228,7 +228,7 @@ def trainer(case: Case) -> Callable[[int], Any]:
     from training import feed, optimizers, precision
     from training import step as steps_lib
 
-    task, model, scope = _make(case)
+    objective, model, scope = _make(case)
     with scope.scope():
         optimizer = optimizers.Optimizer(
             optimizers.AdamW(),
@@ -239,7 +239,7 @@ def trainer(case: Case) -> Callable[[int], Any]:
         if case.precision == "float16":
             loss_scale = precision.LossScale()
     step = steps_lib.TrainStep(
-        steps_lib.Learner(task, model, optimizer, loss_scale),
+        steps_lib.Learner(objective, model, optimizer, loss_scale),
         strategy=scope,
         seed=1,
         jit_compile=case.xla,
@@ -266,9 +266,9 @@ def predictor(case: Case) -> Callable[[int], None]:
 
     from training import inference
 
-    task, model, scope = _make(case)
+    objective, model, scope = _make(case)
     predict = inference.Predictor(
-        task, model, strategy=scope, jit_compile=case.xla
+        objective, model, strategy=scope, jit_compile=case.xla
     )
     features = arrays(case)
     rows = len(features["input_ids"])

@@ -82,7 +82,7 @@ def measure(config: Config) -> None:
             model.trainable_variables,
             optimizers.WarmupDecay(peak=1e-4, num_train_steps=1000),
         )
-    learner = step.Learner(objectives.PretrainingTask(), model, optimizer)
+    learner = step.Learner(objectives.PretrainingObjective(), model, optimizer)
     train_step = step.TrainStep(
         learner,
         strategy=device,

@@ -13,7 +13,7 @@ from weights import pretrained
 
 def training(
     make_model: Callable[..., Any],
-    task: Any,
+    objective: Any,
     make_batches: feed.MakeBatches,
     *,
     dtype: str,
@@ -25,7 +25,7 @@ def training(
 
     Args:
       make_model: takes a dtype policy, returns a model.
-      task: a task of training.step.
+      objective: see step.Objective.
       make_batches: makes the batches of training.feed.
       dtype: a precision of training.precision.
       steps: steps per call.
@@ -43,7 +43,7 @@ def training(
     if init_checkpoint is not None:
         pretrained.assign(model, init_checkpoint)
     train_step = steps_lib.TrainStep(
-        steps_lib.Learner(task, model, optimizer),
+        steps_lib.Learner(objective, model, optimizer),
         strategy=scope,
         seed=1,
         jit_compile=jit_compile,
@@ -57,7 +57,7 @@ def training(
 
 def predictor(
     make_model: Callable[..., Any],
-    task: Any,
+    objective: Any,
     *,
     dtype: str,
     init_checkpoint: str,
@@ -67,4 +67,4 @@ def predictor(
     with scope.scope():
         model = make_model(dtype=precision.policy(dtype))
     pretrained.assign(model, init_checkpoint)
-    return inference.Predictor(task, model, strategy=scope)
+    return inference.Predictor(objective, model, strategy=scope)

@@ -110,7 +110,7 @@ def make_ours(config: Config):
         lambda dtype: models.PretrainingModel(
             BertConfig(hidden_act="gelu", **model_config(config)), dtype=dtype
         ),
-        objectives.PretrainingTask(),
+        objectives.PretrainingObjective(),
         make_batches,
         dtype=config.precision,
         steps=config.steps,

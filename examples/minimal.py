@@ -108,7 +108,7 @@ def train(task, model, batches, devices, steps, rate, folder) -> None:
 
 def pretrain(bert_config, folder, train_set, held_out, devices, steps):
     """Predicts masked tokens, and whether B follows A; adds both losses."""
-    task = objectives.PretrainingTask()
+    task = objectives.PretrainingObjective()
     with devices.scope():
         model = models.PretrainingModel(bert_config, seed=SEED)
     # input_ids, input_mask, segment_ids [B, S]; masked_lm_... [B, P]

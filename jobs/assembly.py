@@ -3,7 +3,7 @@
 strategy = make_strategy(config.devices, output_dir)
 with strategy.scope():
     model = ...
-learner = make_learner(config, task, model, strategy=strategy, ...)
+learner = make_learner(config, objective, model, strategy=strategy, ...)
 options = loop_options(config, num_train_steps, settings=settings_of(...))
 loop.train(learner, strategy=strategy, phases=phases, options=options)
 """
@@ -192,24 +192,24 @@ def batch_lengths(
 ) -> list[int]:
     """Returns the sequence lengths that batches may have.
 
-    A TPU needs a single length. XLA compiles every length again, so it gets
-    few.
+    A TPU needs a single length. XLA compiles the model for each length, so it
+    gets few lengths.
 
     Args:
       devices: the flags.
       strategy: the devices.
-      longest: of all sequences.
+      longest: length of the longest sequence.
       group_by_length: whether batches may have several lengths.
     """
-    step = "coarse" if uses_xla(devices) else "fine"
+    granularity = "coarse" if uses_xla(devices) else "fine"
     if strategies.is_tpu(strategy) or not group_by_length:
-        step = "one"
-    return length_groups.permitted_lengths(longest, step)
+        granularity = "one"
+    return length_groups.permitted_lengths(longest, granularity)
 
 
 def make_learner(
     config: run_config.RunConfig,
-    task: Any,
+    objective: Any,
     model: Any,
     *,
     strategy: tf.distribute.Strategy,
@@ -222,12 +222,12 @@ def make_learner(
 
     Args:
       config: the flags.
-      task: see step.Task.
-      model: made in strategy.scope().
+      objective: see step.Objective.
+      model: the model, made in strategy.scope().
       strategy: the devices.
-      learning_rate: at its peak.
-      num_train_steps: of all phases.
-      num_warmup_steps: in which the learning rate rises.
+      learning_rate: the peak learning rate.
+      num_train_steps: number of steps of all phases together.
+      num_warmup_steps: number of steps in which the learning rate rises.
       rate_multiplier: maps a variable's path to a factor on its learning rate.
 
     Raises:
@@ -235,7 +235,7 @@ def make_learner(
     """
     flags = config.optimizer
     rule: optimizers.AdamW | optimizers.Lamb
-    given = {
+    hyperparameters = {
         "weight_decay": flags.weight_decay_rate,
         "beta_1": flags.adam_beta_1,
         "beta_2": flags.adam_beta_2,
@@ -244,10 +244,13 @@ def make_learner(
     if flags.optimizer == "lamb":
         excluded = flags.lamb_exclude_bias_and_norm
         rule = optimizers.Lamb(
-            no_adaptation=optimizers.NO_DECAY if excluded else None, **given
+            no_adaptation=optimizers.NO_DECAY if excluded else None,
+            **hyperparameters,
         )
     else:
-        rule = optimizers.AdamW(bias_correction=flags.bias_correction, **given)
+        rule = optimizers.AdamW(
+            bias_correction=flags.bias_correction, **hyperparameters
+        )
     decay: dict[str, Any] = {
         "peak": learning_rate,
         "decay": flags.lr_decay,
@@ -281,7 +284,7 @@ def make_learner(
             ema_decay=flags.ema_decay,
         )
         loss_scale = precision.LossScale() if is_float16 else None
-    return step.Learner(task, model, optimizer, loss_scale, run_clock)
+    return step.Learner(objective, model, optimizer, loss_scale, run_clock)
 
 
 def progress_of(
@@ -317,7 +320,9 @@ def trained_variables(flags: settings.Optimizer, model: Any) -> list[Any]:
     ]
 
 
-def layer_rates(num_layers: int, decay: float) -> Callable[[str], float] | None:
+def layer_factors(
+    num_layers: int, decay: float
+) -> Callable[[str], float] | None:
     """Returns a function: path of a variable -> factor on its learning rate.
 
     The factors are 1 for the head and the pooler, decay for the top layer,
@@ -327,7 +332,7 @@ def layer_rates(num_layers: int, decay: float) -> Callable[[str], float] | None:
     if decay == 1.0:
         return None
 
-    def rate(path: str) -> float:
+    def factor(path: str) -> float:
         if path.startswith("bert/embeddings/"):
             return decay ** (num_layers + 1)
         if path.startswith("bert/encoder/layer_"):
@@ -335,7 +340,7 @@ def layer_rates(num_layers: int, decay: float) -> Callable[[str], float] | None:
             return decay ** (num_layers - layer)
         return 1.0
 
-    return rate
+    return factor
 
 
 def loop_options(
@@ -377,12 +382,12 @@ def make_throughput(
     tokens: int,
     count_flops: Callable[[], float],
 ) -> throughput.Throughput:
-    """Makes what reports speed.
+    """Makes the report of the training speed.
 
     Args:
       config: the flags.
       strategy: the devices.
-      tokens: of one example.
+      tokens: number of tokens of one example.
       count_flops: returns the operations of one example; called only if the
         peak of the devices is known, because it traces a graph.
     """
@@ -393,17 +398,17 @@ def make_throughput(
 
 
 def settings_of(
-    config: run_config.RunConfig, found: stamp.Stamp
+    config: run_config.RunConfig, resolved: stamp.Stamp
 ) -> stamp.Stamp:
     """Returns the settings that a resumed run compares with its checkpoint's.
 
     Args:
       config: the flags.
-      found: settings that replace the flags' own, as the digest of a file
-        replaces its name, or add to them.
+      resolved: further settings, and settings that replace those of the flags,
+        e.g. the digest of a file instead of its name.
     """
     flags = config_flags.affecting(config, "records", "result", "execution")
-    return flags | _chosen(config) | found
+    return flags | _chosen(config) | resolved
 
 
 def _chosen(config) -> stamp.Stamp:

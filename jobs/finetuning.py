@@ -76,22 +76,23 @@ class Job:
         sets = {split: self.features(split) for split in self.task.dev_splits}
         return self.task.evaluate(task_model, sets)
 
-    def resolved_settings(self, *, evaluates: bool) -> stamp.Stamp:
-        """Returns what is compared between runs instead of a flag's value.
+    def resolved_settings(self, *, includes_evaluation: bool) -> stamp.Stamp:
+        """Returns the settings that runs compare instead of a flag's value.
 
-        E.g. the digest of a file instead of its path.
+        For example, the digest of a file instead of its path.
 
         Args:
-          evaluates: whether to include flags that affect evaluations.
+          includes_evaluation: whether to include flags that affect
+            evaluations.
         """
         records = {
             **model_source.tokenizer_settings(self.source.start.tokenizer),
             **self.task.data_settings,
         }
-        found = self._initial_weights | stamp.flags("records", records)
-        if evaluates:
-            found |= stamp.flags("evaluation", self.task.evaluation_settings)
-        return found
+        settings = self._initial_weights | stamp.flags("records", records)
+        if includes_evaluation:
+            settings |= stamp.flags("evaluation", self.task.evaluation_settings)
+        return settings
 
     @functools.cached_property
     def _initial_weights(self) -> stamp.Stamp:
@@ -102,7 +103,7 @@ class Job:
         """What affects the results of the grid's runs."""
         flags = config_flags.affecting(self.config, "records", "result")
         selects = self.config.selects_by_evaluation
-        return flags | self.resolved_settings(evaluates=selects)
+        return flags | self.resolved_settings(includes_evaluation=selects)
 
     def train(
         self, task_model: TaskModel, run: grid.Run, writer: ModelWriter
@@ -111,9 +112,10 @@ class Job:
         config, builder = self.config, self.builder
         features = self.features(TRAIN)
         self.source.start.check_segments(features)
-        evaluates = config.selection.eval_every_steps > 0
+        selects_checkpoints = config.selection.eval_every_steps > 0
         settings = assembly.settings_of(
-            config, self.resolved_settings(evaluates=evaluates)
+            config,
+            self.resolved_settings(includes_evaluation=selects_checkpoints),
         )
         return train_epochs(
             builder,
@@ -138,7 +140,7 @@ class Job:
             export=None
             if config.is_grid
             else functools.partial(writer.write_best, task_model.model),
-            rate_multiplier=assembly.layer_rates(
+            rate_multiplier=assembly.layer_factors(
                 self.source.start.config.num_hidden_layers, config.layer_decay
             ),
         )
@@ -231,7 +233,7 @@ def num_train_steps(
     """Returns the steps of all epochs, computed as google-research/bert does.
 
     Raises:
-      InputError: that is less than one step.
+      InputError: the result is less than one step.
     """
     steps = int(num_examples / train_batch_size * num_train_epochs)
     if steps < 1:

@@ -97,10 +97,10 @@ class Run:
     """One run of a grid: its settings.
 
     Attributes:
-      learning_rate: at its peak.
-      random_seed: of weights, dropout and the order of the examples.
-      directory: of its checkpoints and metrics.
-      train_batch_size: over all replicas.
+      learning_rate: the peak learning rate.
+      random_seed: seed of weights, dropout and the order of the examples.
+      directory: directory of the run's checkpoints and metrics.
+      train_batch_size: examples per training step, over all replicas.
       num_train_epochs: passes over the training set.
       varied: names of the settings above in which the runs of the grid differ,
         besides learning rate and seed.
@@ -115,7 +115,7 @@ class Run:
 
     @property
     def group(self) -> str:
-        """What the run shares with those that differ in the seed only."""
+        """The settings that runs with different seeds share, in words."""
         text = f"{self.learning_rate:g}"
         if "train_batch_size" in self.varied:
             text += f", batch {self.train_batch_size}"
@@ -152,7 +152,7 @@ class Run:
         """Refuses other settings than those of a record.
 
         Args:
-          recorded: from result() or begun().
+          recorded: the record that result() or begun() returns.
           common: the settings of all runs of the grid.
 
         Raises:
@@ -183,22 +183,24 @@ def plan(axes: run_config.Grid, first_seed: int, output_dir: str) -> list[Run]:
 
     Args:
       axes: the flags.
-      first_seed: of the runs of one learning rate, whose seeds count up.
-      output_dir: of the grid; a grid of one run has no other directory.
+      first_seed: seed of the first run of each learning rate; the seeds of its
+        other runs count up.
+      output_dir: directory of the grid, and of its only run if there is one
+        run.
     """
     varied = tuple(
         name for name in _NAMES_OF_AXES if len(getattr(axes, name)) > 1
     )
     runs = [
         Run(
-            learning_rate=rate,
+            learning_rate=learning_rate,
             random_seed=seed,
             directory=output_dir,
             train_batch_size=batch_size,
             num_train_epochs=epochs,
             varied=varied,
         )
-        for rate, seed, batch_size, epochs in itertools.product(
+        for learning_rate, seed, batch_size, epochs in itertools.product(
             axes.learning_rate,
             range(first_seed, first_seed + axes.num_seeds),
             axes.train_batch_size,
@@ -246,8 +248,8 @@ def rows(output_dir: str) -> list[dict[str, float]] | None:
       InputError: grid_results.json is damaged, or a run has no score.
     """
     path = os.path.join(output_dir, f"{_GRID_RESULTS}.json")
-    found = metadata.read_if_present(path, _Rows)
-    return None if found is None else found.runs
+    record = metadata.read_if_present(path, _Rows)
+    return None if record is None else record.runs
 
 
 class Results:
@@ -272,8 +274,11 @@ class Results:
             run = self._run_of(row)
             if (result := run.result()) is not None:
                 self._finished[run] = result
-        found = kept(self._output_dir)
-        if not self.values or found not in (None, self.as_kept(self.best_run)):
+        kept_record = kept(self._output_dir)
+        if not self.values or kept_record not in (
+            None,
+            self.as_kept(self.best_run),
+        ):
             self._finished.clear()
 
     def _run_of(self, row: _Axes) -> Run:
@@ -282,7 +287,7 @@ class Results:
             learning_rate=row.learning_rate,
             random_seed=row.random_seed,
             directory=self._output_dir,
-            # Rows have these only if the runs differ in them.
+            # Rows have these two keys only if the runs differ in them.
             train_batch_size=row.train_batch_size or 0,
             num_train_epochs=row.num_train_epochs or 0.0,
             varied=tuple(name for name in _NAMES_OF_AXES if getattr(row, name)),
@@ -362,7 +367,7 @@ class Results:
         """Adds the results of a run; returns whether it is the best so far.
 
         Args:
-          run: that has finished.
+          run: the finished run.
           result: values, step, seconds, settings; "failed", a reason, if so.
         """
         self._finished[run] = result
@@ -372,7 +377,8 @@ class Results:
         """Raises if a run has failed; without a run, if all have.
 
         Raises:
-          InputError: with the reason of the run, or of the first one.
+          InputError: the run has failed, or all runs; the message gives the
+            reason of the run, or of the first run.
         """
         failures = self.failures
         if run is None and not self.values:
@@ -392,7 +398,7 @@ class Results:
                 file_system.discard(path)
 
     def table(self) -> tuple[list[str], list[list]] | None:
-        """Returns header and rows of all runs, with statistics by rate.
+        """Returns header and rows of all runs, with statistics of each group.
 
         A failed run has a row with its reason and is not part of the
         statistics. Returns None for a single run.
@@ -402,24 +408,24 @@ class Results:
         names = list(summarize(self.values))
         rows: list[list] = []
 
-        def add_statistics(rate: str, some: Mapping) -> None:
-            summary = summarize(some)
+        def add_statistics(group: str, results: Mapping) -> None:
+            summary = summarize(results)
             for kind in ("best", "mean", "median", "std"):
-                rows.append([rate, kind, *(summary[n][kind] for n in names)])
+                rows.append([group, kind, *(summary[n][kind] for n in names)])
 
         ordered = self.values | self.failures
         for group in dict.fromkeys(run.group for run in ordered):
-            same = {r: x for r, x in ordered.items() if r.group == group}
-            for run, result in list(same.items()):
+            same_group = {r: x for r, x in ordered.items() if r.group == group}
+            for run, result in list(same_group.items()):
                 if _FAILED in result:
-                    del same[run]
+                    del same_group[run]
                     reason = f"diverged at step {result['step']}"
                     cells = [reason, *[""] * (len(names) - 1)]
                 else:
                     cells = [result[name] for name in names]
                 rows.append([group, str(run.random_seed), *cells])
-            if len(same) > 1:
-                add_statistics(group, same)
+            if len(same_group) > 1:
+                add_statistics(group, same_group)
         if len({run.group for run in self.values}) > 1:
             add_statistics("all", self.values)
         return ["learning rate", "seed", *names], rows

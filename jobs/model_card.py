@@ -92,7 +92,7 @@ def begin(
     """Writes the card of a newly trained model.
 
     Args:
-      directory: of the model.
+      directory: directory of the model.
       title: what the model does.
       data: description of each training set, with its digest.
       flags: the flags that differ from their defaults.
@@ -139,8 +139,8 @@ def add_scores(
     """Adds an evaluation to the card, replacing an earlier one.
 
     Args:
-      directory: of the model.
-      name: of the evaluation, such as "dev".
+      directory: directory of the model.
+      name: name of the evaluation, such as "dev".
       data: description of each set.
       metrics: their names differ from those of other evaluations.
       by_label: see task.Scores.
@@ -148,13 +148,13 @@ def add_scores(
     """
     card = _read(directory)
     if card is not None:
-        found = {
+        evaluation = {
             "data": dict(data),
             "metrics": dict(metrics),
             "by_label": [list(row) for row in by_label],
             "note": note,
         }
-        card["evaluations"][name] = found
+        card["evaluations"][name] = evaluation
         _write(directory, card)
 
 
@@ -180,10 +180,10 @@ def data_of(directory: str, name: str) -> str | None:
 def metrics_of(directory: str) -> dict[str, float]:
     """Returns the metrics of all evaluations in the card, if there is one."""
     card = _read(directory) or {"evaluations": {}}
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for evaluation in card["evaluations"].values():
-        found |= evaluation["metrics"]
-    return found
+        metrics |= evaluation["metrics"]
+    return metrics
 
 
 def _read(directory: str) -> dict[str, Any] | None:
@@ -220,37 +220,37 @@ def _of_base_model(init_checkpoint: str | None) -> dict[str, Any]:
     # A run writes one card, that of the model above its best one.
     if name == checkpoints.BEST:
         paths.append(os.path.join(os.path.dirname(folder), NAME))
-    found: dict[str, Any] = {}
+    hub_fields: dict[str, Any] = {}
     if card := next(filter(file_system.is_file, paths), None):
         text = file_system.read(card).decode("utf-8", "replace")
         header = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
         pattern = r'^(base_model|language|license): *"?([\w./-]+)"? *$'
         if header:
-            found = dict(re.findall(pattern, header[1], re.MULTILINE))
-    base = found.pop("base_model", None)
+            hub_fields = dict(re.findall(pattern, header[1], re.MULTILINE))
+    base = hub_fields.pop("base_model", None)
     if tokenizer_files.case_of_release(folder) is not None:
         language = "en"
         if name.startswith(("multi", "chinese")):
             language = "zh" if name.startswith("chinese") else "multilingual"
-        found = {"language": language, "license": "apache-2.0"}
+        hub_fields = {"language": language, "license": "apache-2.0"}
     in_cache = r"models--([\w.-]+?)--([\w.-]+)(/snapshots/[^/]+)?$"
     cached = re.search(in_cache, folder)
     if cached:
         base = f"{cached[1]}/{cached[2]}"
-    return {"base_model": _ON_THE_HUB.get(name, base), **found}
+    return {"base_model": _ON_THE_HUB.get(name, base), **hub_fields}
 
 
 def _header(card: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of the YAML header."""
     hub = card.get("hub", {})
     results = []
-    for name, found in card["evaluations"].items():
+    for name, evaluation in card["evaluations"].items():
         metrics = [
             {"type": re.sub(r"^(eval|test)_", "", metric), "value": value}
-            for metric, value in found["metrics"].items()
+            for metric, value in evaluation["metrics"].items()
             if metric not in ("global_step", "loss") and math.isfinite(value)
         ]
-        content = found["data"].get(name, name).partition(", SHA-256")[0]
+        content = evaluation["data"].get(name, name).partition(", SHA-256")[0]
         dataset = {"name": content, "type": "text", "split": name}
         task = {"type": hub.get("pipeline_tag", "text-classification")}
         if metrics:

@@ -121,7 +121,7 @@ class ModelWriter:
         Args:
           config: the flags.
           task: describes its models.
-          files: of the run; has the results of its grid.
+          files: files of the run; has the results of its grid.
         """
         self._config = config
         self._task = task

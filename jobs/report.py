@@ -98,12 +98,12 @@ def read_metrics(path: str) -> list[dict[str, float]]:
     """Reads metrics.jsonl; [] if it does not exist. Skips incomplete lines."""
     if not file_system.exists(path):
         return []
-    found = []
+    lines = []
     for line in file_system.read_text(path).splitlines():
         with contextlib.suppress(errors.InputError):
             values = file_system.parse_json(line.encode(), path)
-            found.append(metadata.convert(values, _Values, path))
-    return found
+            lines.append(metadata.convert(values, _Values, path))
+    return lines
 
 
 def curves(
@@ -112,7 +112,7 @@ def curves(
     """Draws metrics over steps, each panel as an SVG.
 
     Args:
-      lines: of metrics.jsonl; a metric without values is not drawn.
+      lines: lines of metrics.jsonl; a metric without values is not drawn.
       panels: the plots.
     """
     drawn = []
@@ -199,7 +199,7 @@ def table(
     minor: Sequence[str] = (),
     as_lists: bool = False,
 ) -> Markup:
-    """Returns a table; numbers are right-aligned, those of a column alike.
+    """Returns a table; numbers are right-aligned, with equal decimals.
 
     On a phone, a table with a column of long texts shows its rows as lists.
 
@@ -226,7 +226,7 @@ def table(
 
 
 def _shown(column: Sequence[Any]) -> list[str | Markup]:
-    """Returns the texts of a column, with as many decimals for each number."""
+    """Returns the texts of a column, all numbers with the same decimals."""
     values = [x["value"] if isinstance(x, Mapping) else x for x in column]
     floats = [x for x in values if _is_number(x) and not _is_integer(x)]
     decimals = _decimals(floats)
@@ -238,13 +238,13 @@ def _shown(column: Sequence[Any]) -> list[str | Markup]:
 def _decimals(values: Sequence[float]) -> int | None:
     """Returns how many decimals to show; None shows three significant digits.
 
-    A column of very different numbers has those that its small ones need.
+    A column of large and small numbers has enough decimals for the small ones.
     """
-    found = [abs(x) for x in values if math.isfinite(x) and x]
-    if found and max(found) < _SMALL:
+    magnitudes = [abs(x) for x in values if math.isfinite(x) and x]
+    if magnitudes and max(magnitudes) < _SMALL:
         return None
-    is_mixed = found and max(found) > 100 * min(found)
-    return 3 if is_mixed or not found or max(found) < 10 else 2
+    is_mixed = magnitudes and max(magnitudes) > 100 * min(magnitudes)
+    return 3 if is_mixed or not magnitudes or max(magnitudes) < 10 else 2
 
 
 def _is_integer(value: Any) -> bool:
@@ -281,7 +281,7 @@ def heat_map(
 
     Args:
       corner: what the rows are, such as "true label".
-      names: of the C classes.
+      names: names of the C classes.
       counts: int [C, C].
     """
     rows = [
@@ -308,13 +308,13 @@ def length_groups(
     fractions = np.linspace(0, 1, most + 1)[1:-1]
     bounds = np.unique(np.quantile(lengths, fractions, method="lower"))
     groups = np.searchsorted(bounds, lengths)
-    found = []
+    named_groups = []
     for number in np.unique(groups):
         (chosen,) = np.nonzero(groups == number)
         low, high = lengths[chosen].min(), lengths[chosen].max()
         name = f"{low}" if low == high else f"{low}\u2013{high}"
-        found.append((name, chosen))
-    return found
+        named_groups.append((name, chosen))
+    return named_groups
 
 
 def highlight(text: str, spans: Sequence[Span]) -> Markup:
@@ -343,7 +343,7 @@ def items(paragraphs: Iterable[Sequence[Markup | str]]) -> Markup:
 
 
 def flags(given: Mapping[str, Any], others: Mapping[str, Any]) -> Markup:
-    """Returns a table of the given flags, and one of the others, folded."""
+    """Returns a table of the given flags; the table of the others is folded."""
     header = ["flag", "value"]
     shown = table(header, [[k, str(v)] for k, v in given.items()])
     if not others:

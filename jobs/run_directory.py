@@ -120,8 +120,8 @@ def flags(output_dir: str) -> dict[str, Any]:
 
 def training_flags(output_dir: str) -> dict[str, Any] | None:
     """Returns the flags of the training in a directory, None without one."""
-    found = flags(output_dir)
-    return found if found.get("do_train") else None
+    all_flags = flags(output_dir)
+    return all_flags if all_flags.get("do_train") else None
 
 
 def begin(config: Any, *, is_chief: bool) -> None:
@@ -187,18 +187,18 @@ def announce(output_dir: str, contents: Mapping[str, str] = _CONTENTS) -> None:
     """Logs, as the last lines of a command, the files to open.
 
     Args:
-      output_dir: of files that this process has written.
+      output_dir: directory in which this process has written files.
       contents: pattern of names -> what the files hold.
     """
     written = file_system.take_written(output_dir.rstrip("/"))
-    found = {}
+    purposes = {}
     for pattern, text in contents.items():
         names = [x for x in written if x == pattern or fnmatch(x, pattern)]
         if names:
-            found[", ".join(sorted(names))] = text
-    if found:
-        width = max(map(len, found))
-        lines = [f"  {names:{width}}  {x}" for names, x in found.items()]
+            purposes[", ".join(sorted(names))] = text
+    if purposes:
+        width = max(map(len, purposes))
+        lines = [f"  {names:{width}}  {x}" for names, x in purposes.items()]
         folder = output_dir or "."
         logging.info("wrote into %s:\n%s", folder, "\n".join(lines))
 
@@ -207,7 +207,7 @@ def announce_deletable(output_dir: str) -> None:
     """Logs which files of a finished training may be deleted, with sizes.
 
     Args:
-      output_dir: of the training; nothing is logged of a bucket.
+      output_dir: directory of the training; nothing is logged for a bucket.
     """
     if file_system.is_remote(output_dir):
         return
@@ -232,8 +232,8 @@ def eval_results(values: Mapping[str, float], step: int) -> dict[str, float]:
     Its "loss", a mean over batches, is not among them: it is "eval_loss" where
     all examples have the same weight.
     """
-    found = {f"eval_{name}": value for name, value in values.items()}
-    return found | {"global_step": step}
+    results = {f"eval_{name}": value for name, value in values.items()}
+    return results | {"global_step": step}
 
 
 def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
@@ -281,12 +281,16 @@ def keep_other_sets(
         old = os.path.join(output_dir, file)
         if before["digest"] != digest and file_system.exists(old):
             stem, ending = os.path.splitext(file)
-            kept = f"{stem}_{before['set']}{ending}"
-            if sets.get(kept, before)["digest"] != before["digest"]:
-                kept = f"{stem}_{before['set']}-{before['digest'][:8]}{ending}"
-            file_system.replace(old, os.path.join(output_dir, kept))
-            logging.warning("%s is of another set and is kept as %s", old, kept)
-            sets[kept] = before
+            new_name = f"{stem}_{before['set']}{ending}"
+            if sets.get(new_name, before)["digest"] != before["digest"]:
+                new_name = (
+                    f"{stem}_{before['set']}-{before['digest'][:8]}{ending}"
+                )
+            file_system.replace(old, os.path.join(output_dir, new_name))
+            logging.warning(
+                "%s is of another set and is kept as %s", old, new_name
+            )
+            sets[new_name] = before
         sets[file] = {"set": name, "digest": digest}
     file_system.make_folder(output_dir)
     file_system.write_json(path, sets)
@@ -305,14 +309,14 @@ class RunFiles:
     """Writes the files of a run.
 
     Attributes:
-      output_dir: of the job.
-      tokenizer: of the model; None if no model is written.
+      output_dir: directory of the job.
+      tokenizer: tokenizer of the model; None if no model is written.
       flags: all flags.
       given_flags: the flags that differ from their defaults.
       trained_with: all flags of an earlier command's training, if this command
         does not train.
       trains: whether this command trains.
-      results: of the grid's runs.
+      results: results of the grid's runs.
       is_chief: whether this process writes; others' calls have no effect.
     """
 
@@ -339,8 +343,8 @@ class RunFiles:
         if not self.is_chief:
             return None
         digest = weights_digest(model)
-        known = model_card.weights_of(self.output_dir)
-        return None if digest == known else digest
+        digest_in_card = model_card.weights_of(self.output_dir)
+        return None if digest == digest_in_card else digest
 
     def begin_card(self, title: str, **fields: Any) -> None:
         """Writes the card of a newly trained model; see model_card.begin."""
@@ -367,9 +371,9 @@ class RunFiles:
         """Adds an evaluation to the card of the model in output_dir, if any.
 
         Args:
-          name: of the evaluation, such as "dev".
+          name: name of the evaluation, such as "dev".
           data: description of each set.
-          metrics: by name.
+          metrics: values by the name of the metric.
           set_name: the name of the evaluation and the prefix of its metrics if
             the card has an evaluation of another set under `name`.
           **details: see model_card.add_scores.
@@ -377,8 +381,8 @@ class RunFiles:
         is_here = self.trains or model_directory.has_model(self.output_dir)
         if not (self.is_chief and is_here):
             return
-        known = model_card.data_of(self.output_dir, name)
-        if set_name and known not in (None, data.get(name)):
+        data_in_card = model_card.data_of(self.output_dir, name)
+        if set_name and data_in_card not in (None, data.get(name)):
             metrics = {f"{set_name}_{key}": x for key, x in metrics.items()}
             data = {set_name: data[name]}
             name = f"predicted {set_name}"
@@ -445,14 +449,14 @@ def _runs(
     values: Mapping[str, float],
 ) -> Markup:
     """Returns the table of a grid with the metrics that are in `values`."""
-    kept = [
+    columns = [
         i
         for i, name in enumerate(header)
         if i < _NUM_RUN_KEYS or f"eval_{name}" in values
     ]
-    header = [header[i] for i in kept]
+    header = [header[i] for i in columns]
     return report.table(
         header,
-        [[row[i] for i in kept] for row in rows],
+        [[row[i] for i in columns] for row in rows],
         minor=header[_NUM_RUN_KEYS + _RUN_METRICS_ON_PHONES :],
     )

@@ -44,7 +44,7 @@ def run(
         task.complete_training(task_model, outputs)
     else:
         task_model, step = finetuning.load(job)
-    if task.evaluates:
+    if task.evaluates_at_end:
         evaluation = job.evaluate(task_model)
         outputs.write_evaluation(
             task.describe(evaluation, step, outputs.training_flags)

@@ -69,15 +69,15 @@ class ModelSource:
         """
         if self.case == "TRAINED_NOW":
             return config
-        given = config_flags.flat_values(config)
+        flags = config_flags.flat_values(config)
         values = {
             name: self.trained[name]
             for name in config.remembered
-            if given[name] is None and self.trained.get(name) is not None
+            if flags[name] is None and self.trained.get(name) is not None
         }
         if values:
-            shown = [f"--{name}={value}" for name, value in values.items()]
-            logging.info("as the model was trained: %s", " ".join(shown))
+            texts = [f"--{name}={value}" for name, value in values.items()]
+            logging.info("as the model was trained: %s", " ".join(texts))
         return config_flags.replace_unchecked(config, **values)
 
     def warn_of_other_flags(self, values: Mapping[str, Any]) -> None:
@@ -137,9 +137,9 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
     if case == "GIVEN":
         _warn_of_unfinished(output_dir, init_checkpoint)
     if case == "FINISHED":
-        kept = grid.kept(output_dir)
-        assert kept is not None  # This is the case FINISHED.
-        return dataclasses.replace(source, step=kept["step"])
+        kept_record = grid.kept(output_dir)
+        assert kept_record is not None  # This is the case FINISHED.
+        return dataclasses.replace(source, step=kept_record["step"])
     if case == "UNFINISHED":
         state = loop.last_state(output_dir)
         _check_tokenizer(start, state.get("settings", {}), output_dir)
@@ -227,10 +227,15 @@ def _warn_of_other_model(output_dir: str, init_checkpoint: str | None) -> None:
     """Warns if --init_checkpoint is not the model in --output_dir."""
     if init_checkpoint is None:
         return
-    own = [output_dir, os.path.join(output_dir, model_directory.WEIGHTS)]
-    if (kept := grid.kept(output_dir)) is not None:
-        own.append(checkpoints.path_of(output_dir, kept["step"]))
-    if file_system.real(init_checkpoint) not in map(file_system.real, own):
+    equal_paths = [
+        output_dir,
+        os.path.join(output_dir, model_directory.WEIGHTS),
+    ]
+    if (kept_record := grid.kept(output_dir)) is not None:
+        equal_paths.append(checkpoints.path_of(output_dir, kept_record["step"]))
+    if file_system.real(init_checkpoint) not in map(
+        file_system.real, equal_paths
+    ):
         logging.warning(
             "using the model in --output_dir=%s, not --init_checkpoint=%s",
             output_dir,

@@ -56,7 +56,7 @@ class Store(Protocol):
     """Receives the parts of each block, in order."""
 
     def find(self, number: int, digest: str) -> bool:
-        """Returns whether a block of these items is here already."""
+        """Returns whether the store has a block of these items already."""
 
     def add(self, number: int, digest: str, parts: Parts) -> None:
         """Keeps a block's parts."""
@@ -71,33 +71,37 @@ class Blocks:
         settings: Mapping[str, Any],
         *,
         continues: bool = True,
-        discards: bool = False,
+        discards_changed: bool = False,
     ):
         """Opens the directory of a killed prediction, or makes a new one.
 
         Args:
-          directory: beside the outputs, of this prediction alone.
-          settings: JSON values that determine the predictions of an item; names
-            of flags where there is one, for the message.
-          continues: whether to use blocks that are there. Several workers must
-            all predict the same blocks, so they cannot.
-          discards: whether to remove blocks with other settings: for a command
-            that has just trained, they are those of an earlier model.
+          directory: directory of this prediction alone, beside its outputs.
+          settings: JSON values that determine the predictions of an item; the
+            name of a flag for each value that a flag gives, for the message.
+          continues: whether to use existing blocks. False for several workers,
+            which must all predict the same blocks.
+          discards_changed: whether to remove blocks with other settings. True
+            for a command that has just trained: such blocks have the
+            predictions of an earlier model.
 
         Raises:
-          InputError: the directory is of a prediction with other settings.
+          InputError: the directory belongs to a prediction with other settings.
         """
         self._directory = directory
         self._continues = continues
         self._count = 0
         path = os.path.join(directory, _SETTINGS)
         values = {"format_version": _VERSION, **settings}
-        made = stamp.facts("result", values)
-        self._key = _digest(made.to_json())
+        now = stamp.facts("result", values)
+        self._key = _digest(now.to_json())
         if continues and file_system.exists(path):
             before = metadata.read(path, metadata.Object)
-            changes = made.difference(before, is_complete=True)
-            if before.get("format_version") == _VERSION and not discards:
+            changes = now.difference(before, is_complete=True)
+            if (
+                before.get("format_version") == _VERSION
+                and not discards_changed
+            ):
                 stamp.refuse(changes, self._unfinished)
             if changes:
                 text = "%s: removed, another model's or an earlier version's"
@@ -105,23 +109,23 @@ class Blocks:
                 self.remove()
         if not (continues and file_system.exists(path)):
             file_system.make_folder(directory)
-            file_system.write_json(path, made.to_json())
+            file_system.write_json(path, now.to_json())
 
     def find(self, number: int, digest: str) -> bool:
-        """Returns whether a complete block is here; see Store.
+        """Returns whether a complete block exists; see Store.
 
         Raises:
-          InputError: it is of other items.
+          InputError: the block has other items.
         """
         self._count = number + 1
         path = self._path(number)
         if not (self._continues and file_system.exists(path)):
             return False
-        found = _read(path)
-        if found is None or found.key != self._key:
+        block = _read(path)
+        if block is None or block.key != self._key:
             logging.warning("%s: damaged; it is predicted again", path)
             return False
-        if found.digest != digest:
+        if block.digest != digest:
             raise errors.InputError(
                 f"another or changed input: {self._unfinished}"
             )
@@ -146,20 +150,20 @@ class Blocks:
           InputError: a block was damaged after it had been written.
         """
         for number in range(self._count):
-            found = _read(self._path(number))
-            if found is None:
+            block = _read(self._path(number))
+            if block is None:
                 raise errors.InputError(
                     f"{self._path(number)}: damaged since it was written; the "
                     "same command predicts it again"
                 )
-            yield found.parts.get(name, b"")
+            yield block.parts.get(name, b"")
 
     def write(self, name: str, path: str, *, head: bytes = b"") -> None:
         """Writes a part of all blocks into a file that appears when complete.
 
         Args:
-          name: of the part.
-          path: of the file.
+          name: name of the part.
+          path: path of the file.
           head: the beginning of the file.
         """
         with file_system.replacing(path, on_disk=True) as temporary:
@@ -190,8 +194,8 @@ class Blocks:
 class NpzArray(NamedTuple):
     """An array in parts.
 
-    dtype: as NumPy names it, e.g. "<f4".
-    shape: of the complete array.
+    dtype: NumPy's name of the number type, e.g. "<f4".
+    shape: shape of the complete array.
     parts: its bytes in row-major order.
     """
 
@@ -211,7 +215,7 @@ def write_npz(path: str, arrays: Mapping[str, NpzArray]) -> None:
 
 
 def row_splits(lengths: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the int64 row splits of rows whose int64 lengths are in parts."""
+    """Yields int64 row splits, from parts of the rows' int64 lengths."""
     splits = np.zeros(1, "<i8")
     yield splits.tobytes()
     for part in lengths:
@@ -227,7 +231,7 @@ class StandardOutput:
         """Writes the head.
 
         Args:
-          name: of the part.
+          name: name of the part.
           head: the beginning of the output.
         """
         self._name = name
@@ -247,7 +251,7 @@ class StandardOutput:
         try:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
-        except BrokenPipeError:  # As of "| head", which has read enough.
+        except BrokenPipeError:  # The reader has ended, e.g. "| head".
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
 
@@ -282,16 +286,16 @@ class Stream(Protocol):
         """Returns the items."""
 
     def key(self, item: Any) -> Any:
-        """Returns JSON values that tell what an item is, but not where it is.
+        """Returns JSON values of the content of an item, without its position.
 
-        A continued run recognizes its items by them.
+        A continued run recognizes its items by these values.
         """
 
     def rows_of(self, item: Any) -> int:
         """Returns the number of rows of an item, e.g. of sentences."""
 
     def encode(self, items: list) -> Any:
-        """Does what needs no model, e.g. tokenization, a block ahead."""
+        """Does the work that needs no model, e.g. tokenization."""
 
     def predict(self, encoded: Any) -> Any:
         """Calls the model; on several workers, on all of them."""
@@ -300,7 +304,7 @@ class Stream(Protocol):
         """Returns the block's part of every output."""
 
     def end(self) -> None:
-        """Is called after the last block, to warn of what was lost."""
+        """Warns of lost text; called after the last block."""
 
 
 def run(stream: Stream, store: Store | None) -> int:
@@ -314,8 +318,8 @@ def run(stream: Stream, store: Store | None) -> int:
       store: receives the blocks; None on workers that write nothing.
 
     Raises:
-      InputError: see Blocks.find; there are other than `total` rows; or
-        whatever the stream's methods raise.
+      InputError: see Blocks.find; the number of rows is not `total`; or a
+        method of the stream raises it.
     """
     unit, total = stream.unit, stream.total
 
@@ -412,7 +416,7 @@ def _ahead(values: Iterator[_Value]) -> Iterator[_Value]:
 
 
 class _Progress:
-    """Shows rate and time left: a bar at a terminal, else lines of the log."""
+    """Shows speed and time left: a bar at a terminal, else lines of the log."""
 
     def __init__(self, unit: str, total: int | None):
         self.count = 0
@@ -431,7 +435,7 @@ class _Progress:
         self.count += count
         if is_new:
             self._new += count
-        else:  # Was predicted by a run that was killed.
+        else:  # A killed run has predicted it.
             self._start = time.monotonic()
         if self._bar is not None:
             self._bar.initial = self.count - self._new
@@ -448,12 +452,12 @@ class _Progress:
 
     def _line(self, *, is_end: bool = False) -> str:
         seconds = time.monotonic() - self._start
-        rate = self._new / max(seconds, 1e-9)
+        rows_per_second = self._new / max(seconds, 1e-9)
         line = f"{self.count:,} {self._unit} predicted"
         if self._new < self.count:
             line += f", {self.count - self._new:,} of them by an earlier run"
-        line += f", {rate:,.4g} per second"
+        line += f", {rows_per_second:,.4g} per second"
         if not is_end and self._total is not None and self._new:
-            left = (self._total - self.count) / rate
+            left = (self._total - self.count) / rows_per_second
             line += f", {progress.duration(left)} left"
         return line

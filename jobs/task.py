@@ -52,7 +52,7 @@ class Card(NamedTuple):
 class Scores(NamedTuple):
     """Metrics of a set under the names of eval_results.txt.
 
-    name: of the evaluation in the model card, such as "dev".
+    name: name of the evaluation in the model card, such as "dev".
     set_name: a short name of the set. The card uses it instead of `name` if
       `name` is taken by another set. If None, that entry is replaced.
     data: the description of each evaluated set by name.
@@ -78,7 +78,7 @@ class Evaluated:
       scores: the metrics.
       digest: identifies the content of the set.
       files: name -> text of further files.
-      title: of the report: the kind of the task and its data.
+      title: title of the report: the kind of the task and its data.
       panels: the learning curves of the report.
       sections: the task's own sections of the report.
       facts: numbers at the top of the report.
@@ -183,8 +183,8 @@ class Task(Protocol):
         """The sets whose features an evaluation reads."""
 
     @property
-    def evaluates(self) -> bool:
-        """Whether the command evaluates on the development set."""
+    def evaluates_at_end(self) -> bool:
+        """Whether the command evaluates on the development set (--do_eval)."""
 
     @property
     def num_examples(self) -> int | None:
@@ -219,7 +219,7 @@ class Task(Protocol):
 
         Args:
           task_model: the model.
-          features: of each of dev_splits.
+          features: the features of each of dev_splits.
         """
 
     def describe(
@@ -228,9 +228,9 @@ class Task(Protocol):
         """Describes an evaluation for its files.
 
         Args:
-          evaluation: of `evaluate`.
-          step: of the model.
-          flags: of the training, if they are known, else of the command.
+          evaluation: what `evaluate` returned.
+          step: training step of the model.
+          flags: flags of the training, if they are known, else of the command.
         """
 
     def save(
@@ -245,8 +245,8 @@ class Task(Protocol):
 
         Args:
           model: one of `objective`.
-          directory: on a disk or in a bucket.
-          tokenizer: of the model.
+          directory: path of the model directory, on a disk or in a bucket.
+          tokenizer: tokenizer of the model.
           is_same: whether the directory has these weights already.
         """
 
@@ -254,7 +254,7 @@ class Task(Protocol):
         """Describes the task for the card of a new model.
 
         Args:
-          flags: of the training.
+          flags: flags of the training.
         """
 
     def scores(self, values: Mapping[str, float], step: int) -> Scores:
@@ -270,7 +270,7 @@ class Task(Protocol):
 
         Args:
           task_model: the model.
-          step: of its weights.
+          step: training step of the model's weights.
         """
 
     def prompt(self, task_model: TaskModel) -> None:

@@ -25,7 +25,7 @@ from training import strategy as strategies
 from weights import model_directory, pretrained, task_files
 
 
-class Objective(step.Task, inference.Task, Protocol):
+class Objective(step.Objective, inference.Objective, Protocol):
     """What a task's model computes: its head, its loss and its predictions.
 
     Attributes:
@@ -62,7 +62,7 @@ class Builder:
       start: the pre-trained model and its tokenizer.
       strategy: the devices.
       objective: what the model computes.
-      max_seq_length: of its inputs, in tokens.
+      max_seq_length: length of the model's inputs, in tokens.
     """
 
     config: run_config.FinetuningConfig
@@ -130,24 +130,26 @@ class TaskModel:
         order, its output layer is not used.
         """
         start = self.start
-        known = task_files.ModelClasses(labels=start.labels, problem_type=None)
+        classes = task_files.ModelClasses(
+            labels=start.labels, problem_type=None
+        )
         labels = self.builder.objective.stored.get("labels") or ()
-        has_others = known.has_other_outputs(labels)
-        if has_others:
+        needs_new_layer = classes.has_other_outputs(labels)
+        if needs_new_layer:
             logging.info(
                 "a new output layer is trained for %s; the model to start from "
                 "has one for %s",
                 ", ".join(labels),
-                ", ".join(known.names or ()),
+                ", ".join(classes.names or ()),
             )
         pretrained.assign(
             self.model,
             start.init_checkpoint,
             tokenizer=start.tokenizer,
             reinit_layers=self.config.reinit_layers,
-            new_output_layer=has_others,
+            new_output_layer=needs_new_layer,
         )
-        if not has_others:
+        if not needs_new_layer:
             self._load_files(start.init_checkpoint)
 
     def assign(self, weights: str | None) -> None:
@@ -209,7 +211,7 @@ class TaskModel:
         """Opens the blocks of a prediction; None if this worker writes nothing.
 
         Args:
-          folder: in output_dir.
+          folder: name of the blocks' folder in output_dir.
           settings: what the predictions depend on, besides the items, the model
             and its tokenizer; see streaming.Blocks.
         """
@@ -230,5 +232,5 @@ class TaskModel:
                 **settings,
             },
             continues=not strategies.is_multi_worker(builder.strategy),
-            discards=config.do_train,
+            discards_changed=config.do_train,
         )

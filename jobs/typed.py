@@ -50,13 +50,13 @@ def lines(stream: TextIO, output: TextIO) -> Iterator[bytes]:
 
 def available(stream: TextIO) -> Iterator[list[bytes]]:
     """Yields all lines of a pipe, each list as soon as there are lines."""
-    blocks = _blocks(stream)
-    for first, *others in itertools.islice(blocks, 1):
-        yield [first.removeprefix(codecs.BOM_UTF8), *others]
-    yield from blocks
+    chunks = _chunks(stream)
+    for first, *rest in itertools.islice(chunks, 1):
+        yield [first.removeprefix(codecs.BOM_UTF8), *rest]
+    yield from chunks
 
 
-def _blocks(stream: TextIO) -> Iterator[list[bytes]]:
+def _chunks(stream: TextIO) -> Iterator[list[bytes]]:
     rest = b""
     buffer = cast(io.BufferedReader, stream.buffer)
     while data := buffer.read1(_PIPE_BYTES):

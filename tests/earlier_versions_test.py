@@ -267,7 +267,7 @@ def job(monkeypatch):
 def test_a_checkpoint_of_finetuning_is_resumed(job):
     (run,) = grid.plan(axes([5e-3]), 12345, "out")
     found = assembly.settings_of(
-        job.config, job.resolved_settings(evaluates=True)
+        job.config, job.resolved_settings(includes_evaluation=True)
     ).with_values(run.settings)
     in_fact = {"strategy's devices": "CPU", "precision in fact": "float32"}
     stored = CLASSIFIER | EXECUTION | in_fact
@@ -341,7 +341,7 @@ def test_a_checkpoint_of_pretraining_is_resumed_also_with_more_phases():
         do_train=True,
         do_eval=False,
         strategy=None,
-        task=None,
+        objective=None,
         model=model,
         tokenizer=None,
         phases=[types.SimpleNamespace(train=data, held_out=data)],
@@ -349,14 +349,14 @@ def test_a_checkpoint_of_pretraining_is_resumed_also_with_more_phases():
         eval_batch_size=8,
         max_eval_steps=2,
     )
-    found = job.settings(evaluates=True)
+    found = job.settings(includes_evaluation=True)
     stored = PRETRAINING | NEWER_PRETRAINING
     assert found.to_json() | {"strategy's devices": "CPU"} == stored
     more = dataclasses.replace(
         job,
         config=dataclasses.replace(config, phases="32:4,64:2"),
         phases=job.phases * 2,
-    ).settings(evaluates=True)
+    ).settings(includes_evaluation=True)
     changes = more.difference(PRETRAINING | {"strategy's devices": "TPU"})
     assert not [change for change in changes if change.forbids_resuming]
     assert len(changes) == 6

@@ -105,7 +105,9 @@ def trace(
 
 
 def training_flops(
-    task: steps.Task, model: Any, features: Mapping[str, tf.TensorSpec]
+    objective: steps.Objective,
+    model: Any,
+    features: Mapping[str, tf.TensorSpec],
 ) -> float:
     """Returns the operations of a training step that utilization counts.
 
@@ -114,11 +116,13 @@ def training_flops(
     pass computes again is not.
 
     Args:
-        task: of the model.
+        objective: the model's losses.
         model: not run.
         features: of static shape, [examples, ...].
     """
-    function = tf.function(lambda x: task.forward(model, x), autograph=False)
+    function = tf.function(
+        lambda x: objective.forward(model, x), autograph=False
+    )
     with contextlib.ExitStack() as stack:
         for layer in _recomputing(model):
             stack.callback(setattr, layer, "recompute", layer.recompute)

@@ -26,8 +26,8 @@ _Out = TypeVar("_Out")
 _INDEX, _IS_REAL = "example_index", "is_real_example"
 
 
-class Task(Protocol):
-    """The part of a task that prediction uses."""
+class Objective(Protocol):
+    """What prediction calls: the outputs of a model."""
 
     def predict(
         self, model: Any, features: Mapping[str, tf.Tensor]
@@ -40,14 +40,14 @@ class Predictor:
 
     def __init__(
         self,
-        task: Task,
+        objective: Objective,
         model: Any,
         *,
         strategy: tf.distribute.Strategy,
         jit_compile: bool = False,
     ):
         """Compiles nothing yet."""
-        self._task = task
+        self._objective = objective
         self._model = model
         self._strategy = strategy
         self._jit_compile = jit_compile
@@ -74,7 +74,7 @@ class Predictor:
         source: feed.MakeBatches | feed.FiniteBatches,
         num_examples: int | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the task's predictions and `example_index` of each batch.
+        """Yields the predictions and `example_index` of each batch.
 
         It contains real examples only. Use it if outputs differ in length. A
         bar shows the progress if num_examples is given, and not 1.
@@ -161,7 +161,7 @@ class Predictor:
         rows = {name: features.pop(name) for name in (_INDEX, _IS_REAL)}
 
         def predict(features):
-            return self._task.predict(self._model, features)
+            return self._objective.predict(self._model, features)
 
         if self._jit_compile:
             predict = tf.function(predict, jit_compile=True, autograph=False)
@@ -192,13 +192,13 @@ class Evaluator:
 
     def __init__(
         self,
-        task: step.Task,
+        objective: step.Objective,
         model: Any,
         *,
         strategy: tf.distribute.Strategy,
     ):
         """Compiles nothing yet."""
-        self._task = task
+        self._objective = objective
         self._model = model
         self._strategy = strategy
         self._names: list[str] = []
@@ -250,7 +250,7 @@ class Evaluator:
 
     def _replica_batch(self, features):
         features = {k: v[0] for k, v in features.items()}
-        losses, metrics = self._task.forward(self._model, features, None)
+        losses, metrics = self._objective.forward(self._model, features, None)
         self._names = [*losses, *metrics]
         self._factors = {k: v.factor for k, v in losses.items()}
         row = step.sums_and_weights([*losses.values(), *metrics.values()])

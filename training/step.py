@@ -35,8 +35,8 @@ class Weighted(Protocol):
     factor: float
 
 
-class Task(Protocol):
-    """What the loop needs to know of a task."""
+class Objective(Protocol):
+    """What the loop calls to train a model: its losses and metrics."""
 
     def loss_weights(self, features: Features) -> Mapping[str, tf.Tensor]:
         """Returns each loss's weight, from the batch alone, float32 []."""
@@ -54,7 +54,7 @@ class Task(Protocol):
 
 
 class PrepareFeatures(Protocol):
-    """Changes what a training step reads, e.g. draws masks."""
+    """Changes the batches of a training step, e.g. draws masks."""
 
     def __call__(
         self, features: Features, step: tf.Tensor, first_row: tf.Tensor
@@ -67,7 +67,7 @@ class PrepareFeatures(Protocol):
 
 
 class StepResults(NamedTuple):
-    """What n steps in a row report, all over the global batch.
+    """The results of n consecutive steps, over the global batch.
 
     Attributes:
         names: M names: "loss" first, then losses, then metrics.
@@ -86,20 +86,20 @@ class StepResults(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Learner:
-    """A model and what trains it; made in strategy.scope().
+    """A model and all that a training step needs; made in strategy.scope().
 
     Attributes:
-        task: computes the losses and the metrics.
-        model: what the task calls.
+        objective: computes the losses and the metrics.
+        model: the model that the objective calls.
         optimizer: updates the model's trainable variables.
         loss_scale: keeps float16 gradients in range; None for other types.
         run_clock: ends the run after a given time, and moves the end of the
             learning rate's schedule; None for a run of a given length.
-        prepare: is applied to the batches of training; None if they are read
-            as they are.
+        prepare: function that changes the training batches; None if they are
+            not changed.
     """
 
-    task: Task
+    objective: Objective
     model: Any
     optimizer: optimizers.Optimizer
     loss_scale: precision.LossScale | None = None
@@ -141,7 +141,7 @@ class TrainStep:
         compile_functions: bool = False,
     ):
         """Compiles nothing yet; loop.Options describes the arguments."""
-        self._task = learner.task
+        self._objective = learner.objective
         self._model = learner.model
         self._optimizer = learner.optimizer
         self._loss_scale = learner.loss_scale
@@ -198,7 +198,7 @@ class TrainStep:
             if self._prepare is not None:
                 zero = tf.zeros([], tf.int64)
                 features = self._prepare(features, zero, zero)
-            weights = dict(self._task.loss_weights(features))
+            weights = dict(self._objective.loss_weights(features))
             seed = tf.zeros([2], tf.int32)
             return self._gradients(features, weights, tf.ones([]), seed)
 
@@ -259,7 +259,9 @@ class TrainStep:
                 name: tf.reshape(x, [number, rows // number, *x.shape[1:]])
                 for name, x in merged.items()
             }
-        weights = _all_reduce(context, dict(self._task.loss_weights(merged)))
+        weights = _all_reduce(
+            context, dict(self._objective.loss_weights(merged))
+        )
         scale = self._loss_scale.value() if self._loss_scale else tf.ones([])
         gradients, row = compute(features, weights, scale, step, replica)
         row = self._with_total(_all_reduce(context, row), weights)
@@ -311,7 +313,7 @@ class TrainStep:
         variables = self._optimizer.variables
         with forget_custom_gradients(), replacement.using(self._replace):
             with tf.GradientTape() as tape:
-                losses, metrics = self._task.forward(
+                losses, metrics = self._objective.forward(
                     self._model, features, seed
                 )
                 if set(losses) != set(weights):

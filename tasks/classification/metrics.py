@@ -24,7 +24,7 @@ def compute(
     """Returns each named metric.
 
     Args:
-      names: of METRICS.
+      names: names of metrics, keys of METRICS.
       predictions: classes int [N], values float [N], or decisions int [N, C].
       references: likewise.
     """

@@ -44,8 +44,8 @@ class ClassificationObjective:
       kind: one of `data.examples`.
       labels: names of the classes, in the order of the model's outputs; () of
         a regression.
-      class_weights: of each label's examples in the loss that is trained on;
-        () for equal ones.
+      class_weights: weight of the examples of each label in the training loss;
+        () for equal weights.
       window_pooling: see models.DocumentModel; None if texts are not divided.
     """
 
@@ -141,7 +141,8 @@ def balanced_weights(label_ids: np.ndarray, num_classes: int) -> list[float]:
 
     Args:
       label_ids: int [N, 1], of the training set.
-      num_classes: with or without examples; those without have the weight 1.
+      num_classes: number of all classes; a class without examples gets the
+        weight 1.
     """
     counts = np.bincount(label_ids[:, 0], minlength=num_classes)
     mean = len(label_ids) / np.count_nonzero(counts)
@@ -206,10 +207,10 @@ def evaluate(
     """Returns the named metrics, the "score" and the "loss".
 
     Args:
-      kind: of the task.
-      names: of metrics.METRICS.
+      kind: kind of the task.
+      names: names of metrics, keys of metrics.METRICS.
       logits: float [N, C].
-      label_ids: as returned by `data.examples.encode_labels`.
+      label_ids: encoded labels, as data.examples.encode_labels returns them.
       selected_by: the metrics whose mean is the score, by which runs are
         compared; None for all. A higher score is better.
       positive: the class whose "f1" is computed, if there are two.

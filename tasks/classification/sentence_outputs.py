@@ -65,7 +65,7 @@ class Evaluation:
         begin with its name, as in "mismatched_accuracy".
       task: has the sets.
       texts: the N examples of the first set.
-      label_ids: as returned by data.examples.encode_labels.
+      label_ids: encoded labels, as data.examples.encode_labels returns them.
       logits: float [N, C].
       lengths: int [N], in tokens.
     """
@@ -187,10 +187,10 @@ def write_predictions(
     """Writes the files of a predicted set; returns their paths.
 
     Args:
-      blocks: of `prediction_parts`.
+      blocks: blocks with the parts of `prediction_parts`.
       task: has the set.
       split: the set.
-      output_dir: of the run.
+      output_dir: directory of the run.
       glue_submission: directory of the files for GLUE's server, if any.
       have_scores: whether the set has labels, so that scores follow. Otherwise
         the scores of an earlier set are set aside, even of the same texts.

@@ -85,7 +85,8 @@ class TaskSpec:
       labels: names of the classes in the files; () of a regression; None if
         they are those of the training set.
       kind: one of data.examples, None if --problem_type decides.
-      metrics: of tasks.classification.metrics; by default those of the kind.
+      metrics: names of metrics of tasks.classification.metrics; by default the
+        metrics of the kind.
       selected_by: the metrics whose mean is the score of a run; by default all.
       submission: name of the file for GLUE's server; None if GLUE has no such
         task.
@@ -366,8 +367,8 @@ def check_flags(task_name: str | None, given: Collection[str]) -> None:
     """Refuses flags that the task would ignore.
 
     Args:
-      task_name: of any task; `open_task` refuses unknown ones. None is the task
-        of the model, which is not known yet.
+      task_name: name of any task; `open_task` refuses unknown names. None is
+        the task of the model, which is not known yet.
       given: the flags that differ from their defaults.
     """
     name = name_of(task_name or "")
@@ -405,7 +406,7 @@ def check_pairs(
     Args:
       task_name: a key of TASKS.
       text_pair_column: None for single texts.
-      folder: of the trained model.
+      folder: folder of the trained model.
       trained: the flags of its training, {} if they are unknown.
 
     Raises:
@@ -430,7 +431,7 @@ class SentenceTask:
     Attributes:
       name: key in TASKS.
       kind: one of data.examples.
-      metrics: of tasks.classification.metrics.
+      metrics: names of metrics of tasks.classification.metrics.
       selected_by: the metrics whose mean is the score of a run; None for all.
       division: how one table was divided into training and development set, in
         words; "" if they are two files.
@@ -517,7 +518,7 @@ def open_task(
       trains: whether the model is trained. A training set may have other
         labels than the model that training starts from; a model that only
         predicts must know the task's labels.
-      seed: of the division by files.dev_fraction.
+      seed: seed of the division by files.dev_fraction.
 
     Raises:
       InputError: there is no such task, or the model's labels are others.
@@ -727,8 +728,9 @@ def encode(
 
     Args:
       texts: is read as a stream; all have the same number of texts.
-      tokenizer: of the model.
-      max_seq_length: in tokens; longer texts are truncated.
+      tokenizer: tokenizer of the model.
+      max_seq_length: length of the model's inputs, in tokens; longer texts are
+        truncated.
       windows: divide longer texts instead.
       statistics: count what is lost of the texts.
     """
@@ -771,8 +773,9 @@ def tokenize(
     Args:
       task: has the split.
       split: a training or development set.
-      tokenizer: of the model.
-      max_seq_length: in tokens; longer texts are truncated.
+      tokenizer: tokenizer of the model.
+      max_seq_length: length of the model's inputs, in tokens; longer texts are
+        truncated.
       windows: divide longer texts instead; such features have no records.
       records_dir: directory where records are kept for later runs, if any.
     """

@@ -99,7 +99,7 @@ class ClassificationTask:
                 "--long_texts=windows: not for multiple choice"
             )
         self.dev_splits = self.sets.dev_splits
-        self.evaluates = config.do_eval
+        self.evaluates_at_end = config.do_eval
 
     @property
     def data_settings(self) -> dict[str, Any]:

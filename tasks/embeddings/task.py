@@ -67,7 +67,7 @@ class EmbeddingsTask:
             scale=config.vectors.scale,
         )
         self.max_seq_length = config.max_seq_length
-        self.evaluates = config.do_eval
+        self.evaluates_at_end = config.do_eval
 
     @property
     def data_settings(self) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class NerTask:
             is_plain=self.data.is_plain,
         )
         self.max_seq_length = windows.max_seq_length
-        self.evaluates = config.do_eval
+        self.evaluates_at_end = config.do_eval
 
     @property
     def data_settings(self) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def next_token_targets(features: Mapping[str, Any]) -> LanguageModelTargets:
     )
 
 
-class PretrainingTask:
+class PretrainingObjective:
     """Computes losses and metrics of a `PretrainingModel` on records."""
 
     def __init__(
@@ -86,20 +86,20 @@ class PretrainingTask:
             raise ValueError(
                 f"--objective={objective}: one of {', '.join(OBJECTIVES)}"
             )
-        self.objective = objective
+        self.name = objective
         self._next_sentence_loss_weight = next_sentence_loss_weight
 
     @property
     def attention(self) -> str:
         """The encoder's attention kind that this objective needs."""
-        if self.objective == "left_to_right":
+        if self.name == "left_to_right":
             return "left_to_right"
         return "bidirectional"
 
     @property
     def predicts_next_sentence(self) -> bool:
         """Whether the model has a next-sentence loss."""
-        return self.objective == "masked_lm_and_next_sentence"
+        return self.name == "masked_lm_and_next_sentence"
 
     def loss_weights(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the weight of each loss term, from the batch alone."""
@@ -162,7 +162,7 @@ class PretrainingTask:
         if _is_packed(features):
             names += ["position_ids", "next_sentence_positions"]
         inputs = {name: features[name] for name in names}
-        if self.objective == "left_to_right":
+        if self.name == "left_to_right":
             inputs["input_ids"] = unmasked_ids(features)
             # Every position but the last predicts the next token.
             batch, length = ops.shape(features["input_ids"])
@@ -175,7 +175,7 @@ class PretrainingTask:
         return inputs
 
     def _targets(self, features: Mapping[str, Any]) -> LanguageModelTargets:
-        if self.objective == "left_to_right":
+        if self.name == "left_to_right":
             targets = next_token_targets(features)
         else:
             targets = LanguageModelTargets(

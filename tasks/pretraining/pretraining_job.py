@@ -38,7 +38,7 @@ class PretrainingJob:
     do_train: bool
     do_eval: bool
     strategy: Any
-    task: objectives.PretrainingTask
+    objective: objectives.PretrainingObjective
     model: Any  # Made in strategy.scope(), with random weights.
     tokenizer: wordpiece.Tokenizer | None  # None if it is not known.
     phases: Sequence[pretraining_data.Phase]
@@ -63,7 +63,7 @@ class PretrainingJob:
         num_steps = sum(phase.num_steps for phase in self.phases)
         learner = assembly.make_learner(
             config,
-            self.task,
+            self.objective,
             self.model,
             strategy=self.strategy,
             learning_rate=learning_rate,
@@ -87,7 +87,9 @@ class PretrainingJob:
                 selection=loop.Selection(
                     every=eval_every_steps, export=self._write_model
                 ),
-                settings=self.settings(evaluates=eval_every_steps > 0),
+                settings=self.settings(
+                    includes_evaluation=eval_every_steps > 0
+                ),
             ),
             warm_start=self._warm_start,
             on_start=functools.partial(
@@ -101,12 +103,12 @@ class PretrainingJob:
                 return self._write_report()
         return None
 
-    def settings(self, *, evaluates: bool) -> stamp.Stamp:
+    def settings(self, *, includes_evaluation: bool) -> stamp.Stamp:
         """Returns what a resumed run compares with its checkpoint's.
 
         Args:
-          evaluates: whether training evaluates. The best checkpoint is chosen
-            by losses on the same records.
+          includes_evaluation: whether to include settings of evaluations. They
+            matter if the best checkpoint is chosen by held-out losses.
         """
         architecture = {
             f"bert_config_file's {name}": value
@@ -125,7 +127,7 @@ class PretrainingJob:
             | pretrained.contents(self.config.init_checkpoint)
             | stamp.flags("records", records, extendable=True),
         )
-        if not evaluates:
+        if not includes_evaluation:
             return found
         held_out = [phase.held_out for phase in self.phases]
         evaluation = {
@@ -210,7 +212,7 @@ class PretrainingJob:
         output_dir = self.config.output_dir
         if digest == model_card.weights_of(output_dir):
             return
-        is_causal = self.task.objective == "left_to_right"
+        is_causal = self.objective.name == "left_to_right"
         model_card.begin(
             output_dir,
             "BERT, pre-trained",
@@ -252,7 +254,7 @@ class PretrainingJob:
                 data.append([name, length, shards, total, passes])
         baseline = {}
         part = self.eval_batch_size, self._num_batches(last.held_out)
-        if self.task.objective != "left_to_right":
+        if self.objective.name != "left_to_right":
             baseline = pretraining_data.baseline(last.held_out, *part)
         if self._shows_predictions:
             predictions = self._predictor(last.held_out, *part)
@@ -301,14 +303,16 @@ class PretrainingJob:
     def _shows_predictions(self) -> bool:
         """Whether masks are filled for the report: not on several machines."""
         return (
-            self.task.objective != "left_to_right"
+            self.objective.name != "left_to_right"
             and not strategies.is_multi_worker(self.strategy)
             and not strategies.is_tpu(self.strategy)
         )
 
     @functools.cached_property
     def _predictor(self) -> pretraining_report.Predictor:
-        return pretraining_report.Predictor(self.task, self.model, self._words)
+        return pretraining_report.Predictor(
+            self.objective, self.model, self._words
+        )
 
     def _samples(self, phase: pretraining_data.Phase) -> list[dict[str, Any]]:
         if self._words is None or not self._shows_predictions:
@@ -339,7 +343,7 @@ class PretrainingJob:
                 tokens=phase.lengths.max_seq_length,
                 count_flops=functools.partial(
                     cost.training_flops,
-                    self.task,
+                    self.objective,
                     self.model,
                     spec,
                 ),
@@ -350,7 +354,7 @@ class PretrainingJob:
     @functools.cached_property
     def _evaluator(self) -> inference.Evaluator:
         return inference.Evaluator(
-            self.task, self.model, strategy=self.strategy
+            self.objective, self.model, strategy=self.strategy
         )
 
     def _evaluate(
@@ -403,7 +407,7 @@ def _described(records: pretraining_data.ShardSet) -> str:
 
 def make_model(
     bert_config: BertConfig,
-    task: objectives.PretrainingTask,
+    objective: objectives.PretrainingObjective,
     strategy: Any,
     config: run_config.RunConfig,
 ) -> models.PretrainingModel:
@@ -411,8 +415,8 @@ def make_model(
     with strategy.scope():
         return models.PretrainingModel(
             bert_config,
-            attention=task.attention,
-            next_sentence=task.predicts_next_sentence,
+            attention=objective.attention,
+            next_sentence=objective.predicts_next_sentence,
             recompute=assembly.recomputed(config.loop),
             seed=config.random_seed,
             dtype=assembly.dtype_policy(config.devices),

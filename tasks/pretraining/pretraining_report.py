@@ -109,14 +109,14 @@ class Predictor:
 
     def __init__(
         self,
-        task: objectives.PretrainingTask,
+        objective: objectives.PretrainingObjective,
         model: Any,
         words: vocabulary.Vocabulary | None,
     ):
         """Compiles nothing yet.
 
         Args:
-          task: computes the logits.
+          objective: computes the logits.
           model: of the task.
           words: the tokens to predict, of which the model's embeddings may have
             more; None if they are not known.
@@ -126,7 +126,7 @@ class Predictor:
 
         @functools.partial(tf.function, autograph=False, reduce_retracing=True)
         def predict(features: dict) -> tuple:
-            logits = task.outputs(model, features).masked_lm_logits
+            logits = objective.outputs(model, features).masked_lm_logits
             shown = tf.nn.softmax(logits)[..., :num_tokens]
             return tf.math.top_k(shown, k=_TOP)
 

@@ -136,7 +136,9 @@ def test_blocks_of_an_earlier_model_are_refused_or_discarded(tmp_path):
         errors.InputError, match="weights was None, is b: .*work contains"
     ):
         streaming.Blocks(str(tmp_path / "work"), other)
-    blocks = streaming.Blocks(str(tmp_path / "work"), other, discards=True)
+    blocks = streaming.Blocks(
+        str(tmp_path / "work"), other, discards_changed=True
+    )
     assert not blocks.find(0, "")
     assert os.listdir(tmp_path / "work") == ["settings.json"]
     blocks = streaming.Blocks(str(tmp_path / "work"), other)

@@ -83,7 +83,7 @@ class ToyTask:
         self.config, self.tokenizer = config, source.start.tokenizer
         self.objective = ToyObjective(source.start.config)
         self.max_seq_length = config.max_seq_length
-        self.evaluates = config.do_train
+        self.evaluates_at_end = config.do_train
         path = config.train_file if config.do_train else config.test_file
         with open(path, encoding="utf-8") as file:
             self.texts = file.read().splitlines()

@@ -125,7 +125,7 @@ def of(task, make_features, make_model=None):
 def pretraining(name, features=draw, **options):
     return (
         lambda: models.PretrainingModel(CONFIG, **options),
-        lambda: objectives.PretrainingTask(name),
+        lambda: objectives.PretrainingObjective(name),
         features,
     )
 

@@ -49,7 +49,7 @@ def train(output_dir, precision="float32"):
     )
     learner = assembly.make_learner(
         config,
-        objectives.PretrainingTask(),
+        objectives.PretrainingObjective(),
         model,
         strategy=scope,
         learning_rate=golden_run.PEAK,

@@ -16,7 +16,7 @@ from training import feed, inference
 SIZES = (5, 3, 4, 2, 6)
 
 
-class Task:
+class Objective:
     """Predicts the sum of each row, and the row itself."""
 
     def predict(self, model, features):
@@ -68,7 +68,7 @@ class Arrays:
 
 def make_predictor():
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    return inference.Predictor(Task(), Model(), strategy=strategy)
+    return inference.Predictor(Objective(), Model(), strategy=strategy)
 
 
 def test_batches_come_in_order_with_real_examples_only():
@@ -169,7 +169,7 @@ def test_several_workers_predict_in_one_thread(monkeypatch):
 
 
 def test_an_error_in_a_batch_is_that_of_the_caller():
-    class Broken(Task):
+    class Broken(Objective):
         def predict(self, model, features):
             wrong = tf.debugging.assert_less(features["x"], 3.0)
             with tf.control_dependencies([wrong]):

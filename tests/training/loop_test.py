@@ -157,7 +157,7 @@ def test_a_run_with_averages_resumes_exactly_and_ends_with_them(tmp_path):
     assert found == scores
     # The last evaluation was one of the averages, and so are saved models.
     evaluator = inference.Evaluator(
-        toy_run.Task(), model, strategy=strategy.create("one_device")
+        toy_run.Objective(), model, strategy=strategy.create("one_device")
     )
     values = evaluator(toy_run.batches(8, number=3))
     assert values["loss"] == pytest.approx(scores[-1], rel=1e-6)
@@ -536,7 +536,7 @@ def make_scaled_step(initial, max_skipped=50):
             initial=initial, growth_steps=2, max_skipped=max_skipped
         )
     run = step.TrainStep(
-        step.Learner(toy_run.Task(), model, optimizer, scale),
+        step.Learner(toy_run.Objective(), model, optimizer, scale),
         strategy=strategy,
         seed=1,
     )
@@ -588,7 +588,7 @@ def test_the_complete_step_compiles_with_xla_to_the_same_numbers():
                 optimizers.WarmupDecay(peak=0.01, num_train_steps=100),
             )
         run = step.TrainStep(
-            step.Learner(toy_run.Task(), model, optimizer),
+            step.Learner(toy_run.Objective(), model, optimizer),
             strategy=strategy,
             seed=1,
         )

@@ -109,7 +109,7 @@ class Model(keras.Model):
         return words, self.pooled(x[:, 0]), kept
 
 
-class Task:
+class Objective:
     """Words and sentences, as pre-training has them."""
 
     def loss_weights(self, features):
@@ -230,12 +230,12 @@ def make(options):
         loss_scale = None
         if options["precision"] == "float16":
             loss_scale = precision.LossScale(growth_steps=10)
-    evaluator = inference.Evaluator(Task(), model, strategy=scope)
+    evaluator = inference.Evaluator(Objective(), model, strategy=scope)
 
     def go(output_dir):
         strategy.check_shared_folder(scope, output_dir)
         return loop.train(
-            step.Learner(Task(), model, optimizer, loss_scale, run_clock),
+            step.Learner(Objective(), model, optimizer, loss_scale, run_clock),
             strategy=scope,
             phases=[
                 loop.Phase(

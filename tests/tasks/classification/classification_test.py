@@ -146,7 +146,7 @@ def test_f1_of_several_labels_counts_what_is_there():
 
 
 def test_rates_fall_from_the_head_to_the_embeddings():
-    rate = assembly.layer_rates(12, 0.9)
+    rate = assembly.layer_factors(12, 0.9)
     assert rate("output_weights") == 1.0
     assert rate("bert/pooler/dense/kernel") == 1.0
     assert rate("bert/encoder/layer_11/output/dense/kernel") == (
@@ -156,7 +156,7 @@ def test_rates_fall_from_the_head_to_the_embeddings():
         pytest.approx(0.9**12)
     )
     assert rate("bert/embeddings/LayerNorm/gamma") == pytest.approx(0.9**13)
-    assert assembly.layer_rates(12, 1.0) is None
+    assert assembly.layer_factors(12, 1.0) is None
 
 
 def test_a_grid_of_one_is_the_run_itself():

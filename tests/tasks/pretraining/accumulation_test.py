@@ -54,7 +54,7 @@ def train(num_accumulation_steps):
             optimizers.WarmupDecay(peak=1e-3, num_train_steps=100),
         )
     run = step.TrainStep(
-        step.Learner(objectives.PretrainingTask(), model, optimizer),
+        step.Learner(objectives.PretrainingObjective(), model, optimizer),
         strategy=strategy,
         seed=1,
     )

@@ -78,7 +78,7 @@ def packed(alone):
 
 
 def losses_and_gradients(objective, features):
-    task = objectives.PretrainingTask(objective)
+    task = objectives.PretrainingObjective(objective)
     model = models.PretrainingModel(
         CONFIG,
         attention=task.attention,

@@ -57,7 +57,7 @@ def test_utilization_counts_three_times_the_forward_pass(
 ):
     if recompute == "blocks" and records != "short":
         pytest.skip("the same for all records")
-    task = objectives.PretrainingTask(objective)
+    task = objectives.PretrainingObjective(objective)
     model = models.PretrainingModel(
         CONFIG,
         attention=task.attention,

@@ -60,7 +60,7 @@ def _values(pairs):
 
 
 def _run(objective, features, **options):
-    task = objectives.PretrainingTask(objective)
+    task = objectives.PretrainingObjective(objective)
     model = models.PretrainingModel(
         CONFIG,
         attention=task.attention,
@@ -160,10 +160,10 @@ def _first_step(task):
 
 
 def test_the_weight_of_the_next_sentence_loss_is_a_factor_of_its_gradient():
-    without, norm = _first_step(objectives.PretrainingTask("masked_lm"))
+    without, norm = _first_step(objectives.PretrainingObjective("masked_lm"))
     squares = []
     for weight in (1.0, 2.0, 3.0):
-        task = objectives.PretrainingTask(objectives.OBJECTIVES[0], weight)
+        task = objectives.PretrainingObjective(objectives.OBJECTIVES[0], weight)
         found, norm_of_both = _first_step(task)
         for values, masked_lm in zip(found, without, strict=True):
             total = masked_lm["loss"] + weight * values["next_sentence_loss"]
@@ -216,7 +216,7 @@ def test_left_to_right_loss_sees_no_future():
 
 def test_an_unknown_objective_names_the_flag():
     with pytest.raises(ValueError, match="--objective=mlm"):
-        objectives.PretrainingTask("mlm")
+        objectives.PretrainingObjective("mlm")
 
 
 @pytest.mark.parametrize(

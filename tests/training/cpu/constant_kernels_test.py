@@ -16,7 +16,7 @@ from training.cpu import onednn
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
-class Task:
+class Objective:
     """Predicts the output of the model."""
 
     def predict(self, model, features):
@@ -56,7 +56,7 @@ def predictor(model):
 
 def make_predictor(model):
     return inference.Predictor(
-        Task(), model, strategy=strategy.create("one_device")
+        Objective(), model, strategy=strategy.create("one_device")
     )
 
 

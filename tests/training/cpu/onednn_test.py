@@ -167,7 +167,7 @@ def test_the_choice_is_the_same_while_a_graph_is_traced():
     assert inside == list(onednn._primitives())
 
 
-class Task:
+class Objective:
     """Predicts logits and keeps the graph."""
 
     graph = None
@@ -200,7 +200,7 @@ def test_predictions_in_bfloat16_use_it_in_every_layer(monkeypatch, policy):
     monkeypatch.setattr(onednn, "_primitives", lambda: primitives)
     one = strategy.create("one_device")
     model = models.ClassificationModel(TINY, num_classes=2, dtype=policy)
-    task = Task()
+    task = Objective()
     predicted = inference.Predictor(task, model, strategy=one)(make_batches, 3)
     names = [operation.type for operation in task.graph.get_operations()]
     assert names.count("FusedBatchNormV3") == count
