@@ -42,7 +42,7 @@ class ClassificationObjective:
     Attributes:
       config: hyperparameters of the encoder.
       kind: one of `data.examples`.
-      labels: names of the classes, in the order of the model's outputs; () of
+      labels: names of the classes, in the order of the model's outputs; () for
         a regression.
       class_weights: weight of the examples of each label in the training loss;
         () for equal weights.
@@ -64,7 +64,7 @@ class ClassificationObjective:
     def names(self) -> list[str] | None:
         """The labels that are stored with a model; None if it has no classes.
 
-        The outputs for endings and for values are no classes.
+        Outputs for endings and for values are not classes.
         """
         kinds = (examples.CLASSIFICATION, examples.MULTI_LABEL)
         return list(self.labels) if self.kind in kinds else None
@@ -140,7 +140,7 @@ def balanced_weights(label_ids: np.ndarray, num_classes: int) -> list[float]:
     """Returns weights with which all classes count the same: N / (C * count).
 
     Args:
-      label_ids: int [N, 1], of the training set.
+      label_ids: int [N, 1], labels of the training set.
       num_classes: number of all classes; a class without examples gets the
         weight 1.
     """
@@ -150,7 +150,7 @@ def balanced_weights(label_ids: np.ndarray, num_classes: int) -> list[float]:
 
 
 def probabilities(kind: str, logits: np.ndarray) -> np.ndarray:
-    """Returns float64 [N, C]; of a regression, the values themselves."""
+    """Returns float64 [N, C]; for a regression, the values themselves."""
     logits = logits.astype(np.float64)
     if kind == examples.REGRESSION:
         return logits

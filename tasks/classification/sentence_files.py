@@ -40,7 +40,7 @@ class DataFiles:
       paths: the files, which exist.
       split: "train", "dev" or "test", or one of these with a suffix, as in
         "dev_mismatched".
-      is_labeled: whether labels are required. Test sets are read without.
+      is_labeled: whether labels are required; False for test sets.
       have_released_names: whether the files were found under released names,
         not named by a flag.
       data_dir: --data_dir, "" without it.
@@ -67,7 +67,8 @@ def read_lines(num_texts: int, *, of_jsonl: bool) -> Iterator[Example]:
 
     Args:
       num_texts: 1 or 2.
-      of_jsonl: whether JSON lines may be meant, which are refused.
+      of_jsonl: whether the user's tables are JSON lines; a JSON object is then
+        refused.
     """
     for number, line in text_files.lines(text_files.STANDARD_INPUT):
         if of_jsonl and number == 1 and re.match(r'\s*\{\s*"', line):
@@ -121,8 +122,8 @@ class Layout:
     def used_columns(self) -> list[int]:
         """The numbers of the columns that are read."""
         texts = (self.first, self.second)
-        others = (self.label, self.guid, self.language)
-        return [x for x in (*texts, *others) if x is not None]
+        other_columns = (self.label, self.guid, self.language)
+        return [x for x in (*texts, *other_columns) if x is not None]
 
     @property
     def min_width(self) -> int:
@@ -133,7 +134,7 @@ class Layout:
         """Returns whether a file with this first row has this layout.
 
         Only the names of used columns are compared, because files differ in
-        the others: MNLI's have different numbers of annotators' labels.
+        the other columns: MNLI's have different numbers of annotators' labels.
         """
         if len(cells) < self.min_width:
             return False
@@ -152,14 +153,14 @@ class Layout:
 class NumberedColumns:
     """The tab-separated files of GLUE and XNLI. Nothing is quoted.
 
-    Columns are found by number. A file of another layout would therefore give
-    labels for texts, so the header is compared with the known layouts first.
+    Columns are found by number. In a file of another layout, a label could be
+    read as a text, so the header is first compared with the known layouts.
 
     Attributes:
       labeled: layout of the labeled sets, None if there are none.
       test: layout of the test set.
       train: layout of the training set, if it differs from `labeled`.
-      aliases: other spelling of a label in the files -> label.
+      aliases: spelling of a label in the files -> label.
       has_cut_rows: the training and development sets were released with
         truncated rows, which are skipped with a warning. Test sets must be
         complete.
@@ -222,55 +223,57 @@ class NumberedColumns:
     def _layout_of(self, files: DataFiles, head: Row) -> Layout:
         """Returns the layout of a file by its first row."""
         path, cells = head.path, head.cells
-        wanted = self.test
+        expected_layout = self.test
         if files.is_labeled:
             is_train = files.set_name == TRAIN
             labeled = (self.train if is_train else None) or self.labeled
             if labeled is None:
                 raise errors.InputError(f"{path}: a test set without labels")
-            wanted = labeled
-        layouts = (wanted, self.train, self.labeled, self.test)
-        known = [x for x in dict.fromkeys(layouts) if x is not None]
+            expected_layout = labeled
+        layouts = (expected_layout, self.train, self.labeled, self.test)
+        candidates = [x for x in dict.fromkeys(layouts) if x is not None]
         labels = {*files.labels, *self.aliases}
-        fitting = [layout for layout in known if layout.fits(cells, labels)]
+        fitting = [
+            layout for layout in candidates if layout.fits(cells, labels)
+        ]
         begins = f"it begins with: {_shown(cells)}"
         if not fitting and files.have_released_names:
             # Users rename the columns of released files.
-            _check_renamed(head, wanted, labels, begins)
-            return wanted
+            _check_renamed(head, expected_layout, labels, begins)
+            return expected_layout
         if not fitting:
-            shown = " or ".join(dict.fromkeys(map(str, known)))
+            expected_rows = " or ".join(dict.fromkeys(map(str, candidates)))
             raise errors.InputError(
                 f"{path}: none of the task's files, which begin with: "
-                f"{shown}; {begins} (--task_name=tsv reads any table)"
+                f"{expected_rows}; {begins} (--task_name=tsv reads any table)"
             )
         layout = fitting[0]
-        if wanted.label is None:  # A labeled file may be predicted.
+        if expected_layout.label is None:  # A labeled file may be predicted.
             return dataclasses.replace(layout, label=None)
         if layout.label is None:
             raise errors.InputError(
                 f"{path}: a test set, which has no labels; expected: "
-                f"{wanted}; {begins}"
+                f"{expected_layout}; {begins}"
             )
         return layout
 
 
 def _check_renamed(
-    head: Row, wanted: Layout, labels: Collection[str], begins: str
+    head: Row, layout: Layout, labels: Collection[str], begins: str
 ) -> None:
     """Refuses a first row that cannot be a renamed header of a layout."""
     path, cells = head.path, head.cells
-    if not wanted.has_header or len(cells) < wanted.min_width:
+    if not layout.has_header or len(cells) < layout.min_width:
         return  # The labels, or the width of the rows, are checked later.
-    names = wanted.names.split(",")
-    expected = f"expected: {wanted}; {begins}"
-    has_label = wanted.label is not None and cells[wanted.label] in labels
-    has_number = wanted.guid is not None and cells[wanted.guid].isdigit()
+    names = layout.names.split(",")
+    expected = f"expected: {layout}; {begins}"
+    has_label = layout.label is not None and cells[layout.label] in labels
+    has_number = layout.guid is not None and cells[layout.guid].isdigit()
     if has_label or has_number:
         raise errors.InputError(
             f"{path}: has no header: its first line is an example; {expected}"
         )
-    for i in (wanted.first, wanted.second, wanted.label):
+    for i in (layout.first, layout.second, layout.label):
         if i is None or _is_named(cells[i], names[i]):
             continue
         if any(_is_named(cell, names[i]) for cell in cells):
@@ -286,7 +289,7 @@ def _check_renamed(
 def _complete_rows(
     head: Row, rows: Iterator[Row], layout: Layout, *, skip_cut: bool
 ) -> Iterator[Row]:
-    """Yields the rows below the header, which must be as wide as it is."""
+    """Yields the rows below the header; each must have as many columns."""
     width = len(head.cells)
     if width < layout.min_width:
         raise errors.InputError(
@@ -309,16 +312,16 @@ def _complete_rows(
                 f"{width}"
             )
     if cut:
-        shown = ", ".join(cut[:_MAX_ROWS_NAMED])
-        errors.warn_once(f"{len(cut)} truncated row(s) skipped: {shown}")
+        places = ", ".join(cut[:_MAX_ROWS_NAMED])
+        errors.warn_once(f"{len(cut)} truncated row(s) skipped: {places}")
 
 
 def _rows_of_language(
-    language: str, rows: Iterator[Row], column: int, found: set[str]
+    language: str, rows: Iterator[Row], column: int, languages: set[str]
 ) -> Iterator[Row]:
-    """Yields the rows of a language; adds the languages of all rows."""
+    """Yields the rows of a language; adds those of all rows to `languages`."""
     for row in rows:
-        found.add(row.cells[column])
+        languages.add(row.cells[column])
         if row.cells[column] == language:
             yield row
 
@@ -331,8 +334,8 @@ def _rows_of_corpus(
     dev_ids.tsv lists the pairs of sentence ids of the development set.
     """
     folders = filter(None, (os.path.dirname(path), files.data_dir))
-    found = [find_released(["dev_ids.tsv"], x, ["MRPC"]) for x in folders]
-    ids = next(filter(None, found), None)
+    paths = [find_released(["dev_ids.tsv"], x, ["MRPC"]) for x in folders]
+    ids = next(filter(None, paths), None)
     if ids is None:
         raise errors.InputError(
             f"{path}: no dev_ids.tsv beside it, which lists the development set"
@@ -359,13 +362,13 @@ def _is_named(cell: str, name: str) -> bool:
 
 
 def _shown(cells: Sequence[str]) -> str:
-    shown = [
+    texts = [
         cell
         if len(cell) <= _MAX_CELL_CHARACTERS
         else f"{cell[:_MAX_CELL_CHARACTERS]}..."
         for cell in cells[:_MAX_CELLS_SHOWN]
     ]
-    return ", ".join(shown) + (", ..." if len(cells) > len(shown) else "")
+    return ", ".join(texts) + (", ..." if len(cells) > len(texts) else "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -378,7 +381,8 @@ class NamedColumns:
       text_pair: name of the column of the second text.
       label: name of the column of the label. Several names are alternatives:
         the first that the file has is read.
-      label_columns: names of columns of 0 or 1, one for each label, instead.
+      label_columns: names of columns of 0 or 1, one for each label; they
+        replace `label`.
       id: name of the column of the id. Without it (or if the file does not
         have an `optional_id`), examples are numbered.
       optional_id: whether files may lack the id.
@@ -413,17 +417,17 @@ class NamedColumns:
             first = next(text_files.read_named(files.paths, self.form), None)
             names = first.cells if first is not None else {}
             if not isinstance(label, str):
-                known = [name for name in label if name in names]
-                if files.is_labeled and first and first.cells and not known:
+                columns = [name for name in label if name in names]
+                if files.is_labeled and first and first.cells and not columns:
                     raise errors.InputError(
                         f"{first.path}: has no labels (no column "
                         f"{' or '.join(map(repr, label))})"
                     )
-                label = (known or label)[0]
+                label = (columns or label)[0]
             if self.optional_id and guid not in names:
                 guid = None
         is_one_column = files.is_labeled and not self.label_columns
-        found = text_files.read_examples(
+        examples = text_files.read_examples(
             files.paths,
             self.form,
             text_column=self.text,
@@ -435,15 +439,15 @@ class NamedColumns:
             have_kept=files.set_name == TEST,
         )
         if self.prefix is None:
-            return found
-        return self._prefixed(files, found, self.prefix)
+            return examples
+        return self._prefixed(files, examples, self.prefix)
 
     def _prefixed(
-        self, files: DataFiles, found: Iterator[Example], column: str
+        self, files: DataFiles, examples: Iterator[Example], column: str
     ) -> Iterator[Example]:
         """Puts the text of a column before the first text: "word: text"."""
         rows = text_files.read_named(files.paths, self.form)
-        for row, example in zip(rows, found, strict=True):
+        for row, example in zip(rows, examples, strict=True):
             prefix = text_files.require(row, column)
             yield example._replace(first=f"{prefix}: {example.first}")
 

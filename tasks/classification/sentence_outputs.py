@@ -63,11 +63,11 @@ class Evaluation:
     Attributes:
       values: metrics, "score" and "loss"; the names of a second set's metrics
         begin with its name, as in "mismatched_accuracy".
-      task: has the sets.
+      task: the task of the sets.
       texts: the N examples of the first set.
       label_ids: encoded labels, as data.examples.encode_labels returns them.
       logits: float [N, C].
-      lengths: int [N], in tokens.
+      lengths: int [N], numbers of tokens.
     """
 
     values: dict[str, float]
@@ -86,17 +86,17 @@ def evaluate(
     """Compares predictions with labels.
 
     Args:
-      task: has the splits.
+      task: the task of the splits.
       logits: split -> float [N, C], the most important split first.
       lengths: int [N], tokens of the first split's examples.
     """
-    first, *others = logits
+    first, *other_splits = logits
     values = task.metrics_of(logits[first], task.label_ids(first))
-    for split in others:
-        found = task.metrics_of(logits[split], task.label_ids(split))
-        del found["score"]  # Runs are compared by the first split alone.
+    for split in other_splits:
+        metrics = task.metrics_of(logits[split], task.label_ids(split))
+        del metrics["score"]  # Runs are compared by the first split alone.
         suffix = split.partition("_")[2]
-        values |= {f"{suffix}_{name}": value for name, value in found.items()}
+        values |= {f"{suffix}_{name}": value for name, value in metrics.items()}
     return Evaluation(
         values=values,
         task=task,
@@ -108,7 +108,7 @@ def evaluate(
 
 
 def on_the_hub(task: sentence_tasks.SentenceTask) -> list[str]:
-    """Returns the Hub's name of a released training set; [] for others."""
+    """Returns the Hub's name of a released training set; [] for other sets."""
     spec = sentence_tasks.TASKS[task.name]
     name = os.path.basename(task.read(TRAIN).path)
     patterns = (x.format(language="*") for x in spec.files.get(TRAIN, ()))
@@ -117,13 +117,13 @@ def on_the_hub(task: sentence_tasks.SentenceTask) -> list[str]:
         for x in patterns
     ):
         return []
-    others = {
+    hub_names = {
         "xnli": "facebook/xnli",
         "swag": "allenai/swag",
         "boolq": "google/boolq",
         **dict.fromkeys(("cb", "copa", "wic"), "aps/super_glue"),
     }
-    return [others.get(task.name, "nyu-mll/glue")]
+    return [hub_names.get(task.name, "nyu-mll/glue")]
 
 
 # Predictions.
@@ -139,19 +139,19 @@ def prediction_parts(
     """Returns the lines of consecutive examples in each predicted file.
 
     Args:
-      task: gives the kind and the labels.
+      task: the task, with its kind and its labels.
       block: the N examples.
       logits: float [N, C].
-      majority: label for GLUE's server, instead of the predicted ones.
+      majority: label for GLUE's server, instead of the predicted labels.
     """
     probabilities = objective.probabilities(task.kind, logits).tolist()
     names = objective.label_names(task.kind, task.labels, logits)
     guids = [example.guid for example in block]
     predictions = []
     for example, name, row in zip(block, names, probabilities, strict=True):
-        shown = [f"{x:.6f}" for x in row] if task.labels else []
+        scores = [f"{x:.6f}" for x in row] if task.labels else []
         predictions.append(
-            _tsv_line([example.guid, name, *shown, *example.kept])
+            _tsv_line([example.guid, name, *scores, *example.kept])
         )
     lines = {
         _RESULTS: ["\t".join(map(repr, x)) + "\n" for x in probabilities],
@@ -171,8 +171,8 @@ def prediction_parts(
             names = [f"{value:.3f}" for value in values]
         pairs = zip(guids, names, strict=True)
         lines[_GLUE] = [f"{guid}\t{name}\n" for guid, name in pairs]
-    found = {name: "".join(x).encode() for name, x in lines.items()}
-    return found | {LOGITS: logits.astype(np.float32).tobytes()}
+    parts = {name: "".join(x).encode() for name, x in lines.items()}
+    return parts | {LOGITS: logits.astype(np.float32).tobytes()}
 
 
 def write_predictions(
@@ -188,20 +188,23 @@ def write_predictions(
 
     Args:
       blocks: blocks with the parts of `prediction_parts`.
-      task: has the set.
+      task: the task of the set.
       split: the set.
       output_dir: directory of the run.
       glue_submission: directory of the files for GLUE's server, if any.
-      have_scores: whether the set has labels, so that scores follow. Otherwise
-        the scores of an earlier set are set aside, even of the same texts.
+      have_scores: whether the set has labels, so that scores follow. If it has
+        not, a file of earlier scores is renamed, even if the texts are equal.
 
     Returns:
-      Part -> path; for a test set also that of the "scores", which are not
-      written here.
+      Part -> path; for a test set also the path of the "scores", which this
+      function does not write.
     """
     texts = task.read(split)
     suffix = split if split.startswith(DEV) else split.partition("_")[2]
-    if task.name in ("ax", "ax-g"):  # In the directory of another task's model.
+    if task.name in (
+        "ax",
+        "ax-g",
+    ):  # Their files are beside those of another task.
         suffix = task.name
     suffix = f"_{suffix}" if suffix else ""
     names = {
@@ -243,13 +246,13 @@ def predictions_head(
     """Returns the header of predictions.tsv.
 
     Args:
-      task: gives the labels.
+      task: the task, with its labels.
       kept: names of the kept columns; a name that the header has already, such
         as "label", is followed by "(given)".
     """
     names = ["id", "label", *task.labels]
-    given = [f"{name} (given)" if name in names else name for name in kept]
-    return _tsv_line([*names, *given]).encode()
+    kept_names = [f"{name} (given)" if name in names else name for name in kept]
+    return _tsv_line([*names, *kept_names]).encode()
 
 
 def _tsv_line(cells: Sequence[str]) -> str:
@@ -325,10 +328,10 @@ def sections(evaluated: Evaluation) -> list[report.Section]:
 
 
 def _calibration(evaluated: Evaluation) -> Markup:
-    """Compares probabilities of decisions with how many are correct.
+    """Compares the probability of decisions with the fraction that is correct.
 
-    A decision is the predicted class of an example; of a multi-label task, it
-    is whether an example has a label.
+    A decision is the predicted class of an example; in a multi-label task,
+    whether an example has a label.
     """
     kind = evaluated.task.kind
     probabilities = objective.probabilities(kind, evaluated.logits)
@@ -385,8 +388,8 @@ def _confusions(evaluated: Evaluation) -> report.Section:
         matrix = sklearn.metrics.confusion_matrix(
             truth, predicted, labels=range(len(labels))
         )
-        shown = report.heat_map("true", labels, matrix.tolist())
-        return report.Section("Confusions", shown)
+        heat_map = report.heat_map("true", labels, matrix.tolist())
+        return report.Section("Confusions", heat_map)
     is_wrong = truth != predicted
     pairs = zip(truth[is_wrong], predicted[is_wrong], strict=True)
     header = ["true", "predicted", "examples"]
@@ -400,7 +403,7 @@ def _confusions(evaluated: Evaluation) -> report.Section:
 def by_label(evaluated: Evaluation) -> list[list[Any]]:
     """Returns a row with the columns BY_LABEL for each label.
 
-    Returns [] of a regression and of multiple choice, which have no labels.
+    Returns [] for regression and multiple choice, which have no labels.
     """
     task = evaluated.task
     if task.kind not in (examples.CLASSIFICATION, examples.MULTI_LABEL):
@@ -438,7 +441,7 @@ def majority_fact(evaluated: Evaluation) -> dict[str, float]:
 
 
 def majority_note(evaluated: Evaluation) -> str:
-    """Returns a sentence on the accuracy without a model; "" for others."""
+    """Returns a sentence on the accuracy without a model, or ""."""
     if evaluated.task.kind != examples.CLASSIFICATION:
         return ""
     label, fraction = _majority(evaluated)
@@ -451,11 +454,13 @@ def majority_note(evaluated: Evaluation) -> str:
 def _true_and_predicted(evaluated: Evaluation) -> report.Section:
     """Plots predicted over true values of up to _MAX_POINTS examples."""
     truth = evaluated.label_ids[:, 0]
-    shown = slice(None, None, -(-len(truth) // _MAX_POINTS))
+    every_nth = slice(None, None, -(-len(truth) // _MAX_POINTS))
     with report.style():
         figure = Figure(figsize=(4.6, 4.2), layout="constrained")
         axes = figure.subplots()
-        axes.scatter(truth[shown], evaluated.logits[shown, 0], s=6, alpha=0.4)
+        axes.scatter(
+            truth[every_nth], evaluated.logits[every_nth, 0], s=6, alpha=0.4
+        )
         axes.axline((float(truth.mean()),) * 2, slope=1, color="gray")
         axes.set_xlabel("true value")
         axes.set_ylabel("predicted")
@@ -501,11 +506,13 @@ def _worst_mistakes(evaluated: Evaluation) -> Markup:
     if not len(worst):
         return Markup("<p>None.</p>")
     numbers = set(worst.tolist())
-    shown = {i: x for i, x in enumerate(evaluated.texts) if i in numbers}
+    examples_by_index = {
+        i: x for i, x in enumerate(evaluated.texts) if i in numbers
+    }
     names = objective.label_names(task.kind, task.labels, logits[worst])
     rows = []
     for i, name in zip(worst.tolist(), names, strict=True):
-        labels: list[Any] = [str(shown[i].label), name]
+        labels: list[Any] = [str(examples_by_index[i].label), name]
         if task.kind == examples.REGRESSION:
             labels = [float(evaluated.label_ids[i, 0]), float(logits[i, 0])]
         elif task.kind == examples.MULTI_LABEL:
@@ -513,9 +520,9 @@ def _worst_mistakes(evaluated: Evaluation) -> Markup:
                 ", ".join(itertools.compress(task.labels, chosen)) or "none"
                 for chosen in (evaluated.label_ids[i], decisions[i])
             ]
-        where = shown[i].where.rpartition("/")[2]
+        where = examples_by_index[i].where.rpartition("/")[2]
         loss = float(losses[i])
-        rows.append([where, *labels, loss, _shown_text(shown[i])])
+        rows.append([where, *labels, loss, _shown_text(examples_by_index[i])])
     header = ["line", "true", "predicted", "loss", "text"]
     return report.table(header, rows, minor=["loss"])
 

@@ -82,8 +82,8 @@ class TaskSpec:
       format: how the files are read; None for a user's own table, whose
         columns are named by flags.
       folders: subdirectories of --data_dir that may contain the files.
-      labels: names of the classes in the files; () of a regression; None if
-        they are those of the training set.
+      labels: names of the classes in the files; () for a regression; None if
+        the training set has the names.
       kind: one of data.examples, None if --problem_type decides.
       metrics: names of metrics of tasks.classification.metrics; by default the
         metrics of the kind.
@@ -106,12 +106,12 @@ class TaskSpec:
     @property
     def own_flags(self) -> set[str]:
         """The flags that the task uses and some other task does not."""
-        found = set(self.flags)
+        names = set(self.flags)
         if self.files:
-            found.add("data_dir")
+            names.add("data_dir")
         if self.submission:
-            found.add("glue_submission")
-        return found
+            names.add("glue_submission")
+        return names
 
 
 def _glue_task(
@@ -363,25 +363,25 @@ def name_of(task_name: str) -> str:
     return _OTHER_NAMES.get(name, name)
 
 
-def check_flags(task_name: str | None, given: Collection[str]) -> None:
+def check_flags(task_name: str | None, given_flags: Collection[str]) -> None:
     """Refuses flags that the task would ignore.
 
     Args:
       task_name: name of any task; `open_task` refuses unknown names. None is
         the task of the model, which is not known yet.
-      given: the flags that differ from their defaults.
+      given_flags: the flags that differ from their defaults.
     """
     name = name_of(task_name or "")
     if name not in TASKS:
         return
-    for flag in given:
+    for flag in given_flags:
         users = [key for key, x in TASKS.items() if flag in x.own_flags]
         if users and name not in users:
             raise errors.InputError(
                 f"--{flag} is not for --task_name={task_name}, only for: "
                 f"{', '.join(users)}"
             )
-    if "wnli_majority" in given and "glue_submission" not in given:
+    if "wnli_majority" in given_flags and "glue_submission" not in given_flags:
         raise errors.InputError("--wnli_majority needs --glue_submission")
 
 
@@ -416,11 +416,11 @@ def check_pairs(
         return
     is_of_pairs = has_pairs(trained)
     if is_of_pairs != bool(text_pair_column):
-        wanted = "pairs of texts" if is_of_pairs else "single texts"
-        given = f"={text_pair_column}" if text_pair_column else " is not given"
+        trained_texts = "pairs of texts" if is_of_pairs else "single texts"
+        value = f"={text_pair_column}" if text_pair_column else " is not given"
         raise errors.InputError(
-            f"--text_pair_column{given}: the model in {folder} was trained on "
-            f"{wanted}"
+            f"--text_pair_column{value}: the model in {folder} was trained on "
+            f"{trained_texts}"
         )
 
 
@@ -485,7 +485,7 @@ class SentenceTask:
         )
 
     def describe(self, split: str) -> str:
-        """Returns what a model card says of a split."""
+        """Returns the description of a split for a model card."""
         texts = self.read(split)
         digest = f"texts and labels with the SHA-256 {texts.digest}"
         if file_system.is_file(texts.path):
@@ -521,7 +521,7 @@ def open_task(
       seed: seed of the division by files.dev_fraction.
 
     Raises:
-      InputError: there is no such task, or the model's labels are others.
+      InputError: there is no such task, or the model has other labels.
     """
     name = name_of(task_name)
     if name not in TASKS:
@@ -562,7 +562,7 @@ def open_task(
         kind=kind,
         metrics=spec.metrics or _METRICS[kind],
         selected_by=spec.selected_by
-        # Larger scores are better, so an error is none.
+        # Larger scores are better, so an error is not a score.
         or (("pearson", "spearman") if kind == examples.REGRESSION else None),
         labels=labels,
         read=read,
@@ -586,8 +586,8 @@ def _read(
 ) -> Examples:
     """Reads a split from the file that a flag names, or the released one."""
     if files.dev_fraction is not None and split in (TRAIN, DEV):
-        whole = _read(name, spec, files, columns, seed, _DIVIDED, True)
-        parts = examples.divide(whole, files.dev_fraction, seed)
+        undivided = _read(name, spec, files, columns, seed, _DIVIDED, True)
+        parts = examples.divide(undivided, files.dev_fraction, seed)
         part = parts[split == DEV]
         if is_labeled is None:
             part.check()
@@ -632,10 +632,10 @@ def _read(
         labels=spec.labels or (),
     )
     read = functools.partial(table.read, described)
-    found = Examples(read, paths[0] if len(paths) == 1 else path)
+    texts = Examples(read, paths[0] if len(paths) == 1 else path)
     if is_labeled is None:
-        found.check()
-    return found
+        texts.check()
+    return texts
 
 
 def _released_file(
@@ -678,15 +678,15 @@ def _labels_of_table(
     """Returns the labels of a user's own table.
 
     Training finds them in the training set, unless `names` of columns are
-    given. A trained model has them; if its
-    classes have no names, they are those of the training set.
+    given. A trained model stores its labels; if its classes have no names, the
+    labels are those of the training set.
     """
     if kind == examples.REGRESSION:
         return ()
     table = TRAIN if files.dev_fraction is None else _DIVIDED
     if trains:
-        found = names or examples.find_labels(read(table), kind)
-        return known.in_model_order_if_same(found)
+        labels = names or examples.find_labels(read(table), kind)
+        return known.in_model_order_if_same(labels)
     if known.names is not None:
         return known.names
     if files.train_file:
@@ -727,12 +727,12 @@ def encode(
     """Returns the features of examples without their labels.
 
     Args:
-      texts: is read as a stream; all have the same number of texts.
+      texts: the examples, read as a stream; all have the same number of texts.
       tokenizer: tokenizer of the model.
       max_seq_length: length of the model's inputs, in tokens; longer texts are
         truncated.
-      windows: divide longer texts instead.
-      statistics: count what is lost of the texts.
+      windows: how longer texts are divided instead.
+      statistics: counters of the text that truncation loses.
     """
     texts = iter(texts)
     head = next(texts)
@@ -771,12 +771,13 @@ def tokenize(
     truncated texts.
 
     Args:
-      task: has the split.
+      task: the task of the split.
       split: a training or development set.
       tokenizer: tokenizer of the model.
       max_seq_length: length of the model's inputs, in tokens; longer texts are
         truncated.
-      windows: divide longer texts instead; such features have no records.
+      windows: how longer texts are divided instead; such features have no
+        records.
       records_dir: directory where records are kept for later runs, if any.
     """
     texts = task.read(split)

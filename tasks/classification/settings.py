@@ -58,7 +58,7 @@ class Files:
             raise ValueError("--dev_fraction needs --train_file")
 
     def of(self, split: str) -> str | None:
-        """Returns the file that a flag names instead of the released one."""
+        """Returns the file that a flag such as --train_file names."""
         return getattr(self, f"{split}_file", None)
 
 
@@ -126,7 +126,7 @@ class Columns:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LongTexts:
-    """What becomes of texts that are longer than --max_seq_length."""
+    """How texts that are longer than --max_seq_length are read."""
 
     long_texts: Literal["cut", "windows"] | None = field(
         "What becomes of a text that is longer than --max_seq_length: cut; or "
@@ -296,8 +296,8 @@ class ClassifierConfig(run_config.FinetuningConfig):
     def remembered(self) -> Sequence[str]:
         """See FinetuningConfig.
 
-        Released tasks have no flags of columns. Ids are not remembered: they
-        mean nothing to a model, and other tables may lack them.
+        Released tasks have no flags of columns. --id_column is not remembered:
+        a model does not depend on it, and other tables may lack the column.
         """
         windows = tuple(x.name for x in dataclasses.fields(LongTexts))
         if not self.is_own_table:
@@ -317,15 +317,15 @@ class ClassifierConfig(run_config.FinetuningConfig):
         if self.class_weights in (None, "balanced"):
             return None
         try:
-            found = [float(x) for x in self.class_weights.split(",")]
+            weights = [float(x) for x in self.class_weights.split(",")]
         except ValueError:
-            found = []
-        if not found or not all(0 < x < math.inf for x in found):
+            weights = []
+        if not weights or not all(0 < x < math.inf for x in weights):
             raise ValueError(
                 f"--class_weights={self.class_weights}: must be balanced, or "
                 "positive numbers separated by commas"
             )
-        return found
+        return weights
 
     @property
     def is_own_table(self) -> bool:

@@ -64,7 +64,7 @@ class ClassificationTask:
                 num_outputs=start.num_outputs,
             ).with_names(config.names_of_labels, trains=config.do_train),
             trains=config.do_train,
-            # A model is evaluated on what its training has held out.
+            # A model is evaluated on the examples that its training held out.
             seed=source.trained.get("random_seed", config.random_seed)
             if not config.do_train
             else config.random_seed,
@@ -270,8 +270,8 @@ def _class_weights(
             f"{', '.join(sets.labels)}"
         )
     pairs = zip(sets.labels, weights, strict=True)
-    shown = ", ".join(f"{label} {weight:.4g}" for label, weight in pairs)
-    logging.info("weights of the classes: %s", shown)
+    texts = ", ".join(f"{label} {weight:.4g}" for label, weight in pairs)
+    logging.info("weights of the classes: %s", texts)
     return tuple(weights)
 
 
@@ -294,7 +294,7 @@ class SentenceSet:
         """Reads the labels of a test set, if it has any.
 
         Args:
-          task: has the set.
+          task: the task of the set.
           split: a test set, or a development set.
           config: the flags.
           task_model: the model.
@@ -307,7 +307,7 @@ class SentenceSet:
         self._name = "standard input" if self.is_typed else self._texts.path
         self.folder = f"predict_{split}.incomplete"
         self.total = None if self.is_typed else self._texts.count
-        # Complete batches, so that none is filled up.
+        # A multiple of the batch size, so that no batch is padded.
         size = config.predict_batch_size
         self.block_items = -(-streaming.BLOCK_ITEMS // size) * size
         self._is_dev = split.startswith(DEV)
@@ -351,7 +351,7 @@ class SentenceSet:
         return self._texts
 
     def key(self, item: Example) -> Any:
-        """Returns what an example is, but not where it is."""
+        """Returns the content of an example, without its position."""
         return item.key
 
     def rows_of(self, item: Example) -> int:
@@ -370,7 +370,7 @@ class SentenceSet:
             statistics=self._statistics,
         )
         self._encoded_blocks += 1
-        if self._encoded_blocks == 1:  # A wrong vocabulary is seen at once.
+        if self._encoded_blocks == 1:  # Warns early of a wrong vocabulary.
             self._statistics.warn(self._name, length)
         return encoded
 
@@ -389,7 +389,7 @@ class SentenceSet:
         )
 
     def end(self) -> None:
-        """Warns of what was lost in texts beyond the first block."""
+        """Warns of text that truncation lost after the first block."""
         if self._encoded_blocks > 1:
             self._statistics.warn(self._name, self._config.max_seq_length)
 
@@ -428,7 +428,7 @@ class SentenceSet:
 def windows_of(
     long_texts: LongTexts, max_seq_length: int
 ) -> features_lib.Windows | None:
-    """Returns how flags divide long texts, None if they are cut."""
+    """Returns the windows of long texts, None if such texts are cut."""
     sizes = long_texts.sizes(max_seq_length)
     return sizes and features_lib.Windows(*sizes)
 
@@ -438,7 +438,7 @@ def label_ids(
 ) -> np.ndarray | None:
     """Returns the labels of a test set, None unless all examples have one.
 
-    Logs why there are none; a warning if some examples have one.
+    Logs why there are no labels; warns if only some examples have a label.
     """
     texts = sets.read(split, is_labeled=True)
     try:
@@ -454,12 +454,12 @@ def label_ids(
 def _has_label(
     texts: examples.Examples, sets: sentence_tasks.SentenceTask
 ) -> bool:
-    """Returns whether some example has a label, of the task or another one.
+    """Returns whether an example has a label, even one of another task.
 
-    One unknown label that all examples have, such as -1, is a placeholder.
+    An unknown label that all examples share, such as -1, is a placeholder.
     """
     unknown: set[str] = set()
-    with contextlib.suppress(errors.InputError):  # Of a row without the column.
+    with contextlib.suppress(errors.InputError):  # A row lacks the column.
         for example in texts:
             with contextlib.suppress(errors.InputError):
                 examples.encode_labels([example], sets.kind, sets.labels)

@@ -62,7 +62,7 @@ class SquadTask:
 
     dev_splits = ()
     # The metrics of --predict_file are those of its predictions.
-    evaluates = False
+    evaluates_at_end = False
 
     def __init__(self, config: SquadConfig, source: ModelSource):
         """Reads and checks the files.
