@@ -93,7 +93,7 @@ def open_groups(path: str, flag: str) -> TextGroups:
 
     Args:
       path: a file, a folder, or a pattern.
-      flag: that names it, for messages.
+      flag: the flag that names the file, for messages.
 
     Raises:
       InputError: there is no such file, or its columns are unknown.

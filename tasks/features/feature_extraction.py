@@ -167,8 +167,9 @@ class Extractor:
           strategy: the devices.
           dtype: policy of the model's layers.
           jit_compile: whether XLA compiles the model.
-          batch_size: over all replicas.
-          max_seq_length: in tokens; longer lines are truncated.
+          batch_size: lines per batch, over all replicas.
+          max_seq_length: length of the model's inputs, in tokens; longer lines
+            are truncated.
           lengths: permitted sequence lengths of batches.
         """
         self.task = task
@@ -260,7 +261,7 @@ class LineStream:
 
         Args:
           lines: texts, and pairs `a ||| b`.
-          output: whose parts are made.
+          output: the output whose parts are made.
           extractor: predicts.
         """
         self._lines, self._output = lines, output
@@ -437,7 +438,7 @@ class FeatureFile:
         """Writes the file, which appears when it is complete.
 
         Args:
-          blocks: of `parts`.
+          blocks: blocks with the parts of `parts`.
           layers: the names of the layers.
           vector_size: the numbers of a vector.
         """

@@ -96,7 +96,7 @@ class MaskFiller:
 
         Args:
           model: a `PretrainingModel`.
-          tokenizer: of the model.
+          tokenizer: tokenizer of the model.
           left_to_right: whether the model predicts each token at the position
             before it.
           max_length: most tokens of a text; by default all positions.
@@ -212,7 +212,7 @@ def fill_text(filler: MaskFiller, text: str, *, top_k: int) -> str:
     """Returns --text and its tokens, as `describe` does.
 
     Args:
-      filler: of the model.
+      filler: the filler of the model.
       text: has masks.
       top_k: number of tokens for each mask.
 
@@ -233,7 +233,7 @@ def fill_stream(filler: MaskFiller, stream: TextIO, *, top_k: int) -> int:
     standard error.
 
     Args:
-      filler: of the model.
+      filler: the filler of the model.
       stream: the keyboard or the pipe.
       top_k: number of tokens for each mask.
 
@@ -300,7 +300,7 @@ def fill_file(
     """Fills the masks of all lines; blank lines are skipped.
 
     Args:
-      filler: of the model.
+      filler: the filler of the model.
       lines: the texts.
       top_k: number of tokens for each mask.
       output_file: JSON lines; None prints what `describe` returns.

@@ -26,8 +26,8 @@ _MOST = 0.9
 class Row(NamedTuple):
     """A line that has the columns of a word.
 
-    number: of the line in the file, counted from 1.
-    cells: of the columns.
+    number: number of the line in the file, counted from 1.
+    cells: cells of all columns.
     begins_sentence: whether an empty line is before it.
     """
 

@@ -90,7 +90,7 @@ class Choice:
     """The layers that a tagger reads.
 
     Attributes:
-      name: of CHOICES.
+      name: a key of CHOICES.
       layers: 0 is the embeddings, L the last layer.
       is_mixed: whether the tagger reads their learned mean.
     """
@@ -200,8 +200,8 @@ def write_table(
     """Writes feature_results.txt and .json; returns the former's text.
 
     Args:
-      output_dir: of the command.
-      results: by choice.
+      output_dir: directory of the command.
+      results: results by choice.
       splits: the splits that may have metrics, in the order of the columns.
     """
     columns = []
@@ -290,7 +290,7 @@ def open_activation_file(
       path: the path without its ending.
       layers: the layers that are needed.
       made_from: what the activations depend on.
-      features: of windowing.encode.
+      features: features from windowing.encode.
       hidden_size: H.
       compute: returns batches of StackObjective's predictions.
     """

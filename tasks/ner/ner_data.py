@@ -138,7 +138,7 @@ class TaggedSet:
     """The sentences of a file, with tags unless the file has none.
 
     Attributes:
-      sentences: as in the file.
+      sentences: the sentences as they are in the file.
       labels: the model's labels.
       scheme: the scheme of the file's tags.
     """
@@ -316,11 +316,12 @@ def open_data(
       files: where the files are.
       tag_scheme: the scheme of the files' tags, or "auto".
       model_scheme: the scheme of a new model's labels: bio2 or iobes.
-      types: of entities; by default those of the training set.
+      types: types of entities; by default those of the training set.
       text_file: raw text to find entities in, if any.
       known_labels: the labels of the trained model, or of the one that training
         starts from; None if they are unknown.
-      num_outputs: of that model's head; None if it is unknown.
+      num_outputs: number of outputs of that model's head; None if it is
+        unknown.
       trains: whether a new model is trained. With the same labels as the model
         that it starts from, it keeps their order.
 
@@ -401,7 +402,7 @@ def _warn_of_plain(
     """Warns of tags that seem to have been meant as something else.
 
     Args:
-      sentences: with plain tags.
+      sentences: sentences with plain tags.
       kinds: the different tags.
     """
     path, tags = sentences.path, sentences.tags
@@ -473,7 +474,7 @@ def prepare(
 
     Args:
       split: the set.
-      name: of the split.
+      name: name of the split.
       tokenizer: the model's tokenizer.
       windows: how words are arranged in windows.
       records_dir: the directory of the records; None for no records.

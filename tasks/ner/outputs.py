@@ -69,7 +69,7 @@ def evaluate(
 
     Args:
       data: the sets.
-      name: of the split.
+      name: name of the split.
       logits: float [W, C].
       tags: W labels of the model.
     """

@@ -211,7 +211,7 @@ class Scores:
     Attributes:
       tokens: number of words.
       right: number of words with the correct tag.
-      by_type: of each type that is true or predicted, sorted by name.
+      by_type: scores of each type that is true or predicted, sorted by name.
     """
 
     tokens: int = 0

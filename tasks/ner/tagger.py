@@ -26,7 +26,7 @@ class Tagger:
         Args:
           windows: how words are arranged in windows.
           task_model: the model; its objective is a TaggingObjective.
-          batch_size: of windows.
+          batch_size: windows per batch.
         """
         self._windows = windows
         self._task_model = task_model

@@ -61,7 +61,7 @@ class TaggingObjective:
 
     Attributes:
       config: hyperparameters of the encoder.
-      labels: in the order of the model's outputs.
+      labels: the labels in the order of the model's outputs.
       has_crf: whether the model has a CRF.
       is_plain: whether tags do not mark spans.
     """
@@ -141,8 +141,8 @@ def of_words(
     """Yields consecutive words and the values of their first tokens [n, ...].
 
     Args:
-      features: of windowing.encode.
-      name: of the values.
+      features: features from windowing.encode.
+      name: name of the values.
       batches: the values [B, S, ...] and example_index [B].
     """
     positions = windowing.word_positions(features)
@@ -165,7 +165,7 @@ def word_logits(
     """Returns float32 [W, C], the logits of the first token of each word.
 
     Args:
-      features: of windowing.encode.
+      features: features from windowing.encode.
       num_classes: C.
       batches: see `of_words`; the values are logits [B, S, C].
     """
@@ -237,7 +237,7 @@ def forbidden(labels: Sequence[str], scheme: str) -> crf.Scores:
 
     Args:
       labels: C names.
-      scheme: of the labels; plain and IOB1 allow any order.
+      scheme: scheme of the labels; plain and IOB1 allow any order.
     """
     tags = [tag_spans.split_tag(label) for label in labels]
     if scheme in (tag_spans.PLAIN, tag_spans.IOB1):

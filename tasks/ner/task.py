@@ -55,7 +55,8 @@ class NerTask:
         Args:
           config: the flags.
           source: the model; its labels apply where nothing is trained.
-          known_labels: of a tagger on features; they replace the source's.
+          known_labels: labels of a tagger on features; they replace the
+            source's.
 
         Raises:
           InputError: a flag, a file or a tag does not fit.
@@ -228,7 +229,7 @@ class NerTask:
         """Writes the scores of the test set.
 
         Args:
-          output: of the run.
+          output: files of the run.
           text: the output of conlleval.
           values: the metrics.
         """

@@ -110,7 +110,7 @@ class Sentences:
 class _Line(NamedTuple):
     """A word, or the beginning of a document.
 
-    number: of the line in the file, counted from 1.
+    number: number of the line in the file, counted from 1.
     word: the word; without meaning if the line begins a document.
     tag: its tag, or None.
     begins_document: whether the line has no word but begins a document.
@@ -587,8 +587,8 @@ def _name_of(tag: Any, names: Sequence[str], where: str) -> str:
     """Returns the name of a tag that is an integer, or the digits of one.
 
     Args:
-      tag: from a file.
-      names: from 0.
+      tag: a tag of a file.
+      names: names of the tags, in the order of their numbers from 0.
       where: the file, the line and the column, for messages.
 
     Raises:

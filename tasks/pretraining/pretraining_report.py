@@ -117,7 +117,7 @@ class Predictor:
 
         Args:
           objective: computes the logits.
-          model: of the task.
+          model: a model of the objective.
           words: the tokens to predict, of which the model's embeddings may have
             more; None if they are not known.
         """
@@ -212,7 +212,7 @@ def accuracy(
     """Returns sections on the accuracy of groups of masked tokens.
 
     Args:
-      predictions: of held-out records.
+      predictions: predictions of held-out records.
       train: the tokens of its first records give the frequencies.
       words: None if the vocabulary is not known.
     """
@@ -310,7 +310,7 @@ def plateau(
 
     Args:
       values: metrics of the trained model.
-      baseline: of pretraining_data.baseline, on the same records.
+      baseline: the result of pretraining_data.baseline on the same records.
     """
     name = "masked_lm_loss"
     if name not in values or name not in baseline:
@@ -338,10 +338,10 @@ def write(
 
     Args:
       output_dir: directory of the run.
-      title: of the page.
-      flags: of the run, by report.flags.
+      title: title of the page.
+      flags: table of the run's flags, from report.flags.
       facts: numbers to show at the top.
-      results: of the trained model.
+      results: metrics of the trained model.
       data: rows of the table of data, each with a set and numbers.
       sections: further sections.
 

@@ -86,8 +86,9 @@ def make(
       rates: see Rates.
       paths: the shards.
       do_whole_word_mask: replaces what their manifests say.
-      tokenizer: with their vocabulary; None if it is not known.
-      seed: of all random choices.
+      tokenizer: tokenizer of the records, with their vocabulary; None if it is
+        not known.
+      seed: seed of all random choices.
 
     Raises:
       InputError: the masks of these shards cannot be drawn again.
@@ -111,9 +112,9 @@ class RedrawnMasks:
 
     Attributes:
       rates: the fraction of tokens to predict.
-      rule: which words, and what replaces them.
-      vocabulary: of the records.
-      seed: of all random choices.
+      rule: the rule of which words are predicted and what replaces them.
+      vocabulary: vocabulary of the records.
+      seed: seed of all random choices.
     """
 
     rates: Rates
@@ -132,7 +133,8 @@ class RedrawnMasks:
 
         Args:
           progress: maps a step to its float [] fraction of the run.
-          features: of some rows of a batch, see training.step.PrepareFeatures.
+          features: features of some rows of a batch, see
+            training.step.PrepareFeatures.
           step: int64 [].
           first_row: int [], the number of the first row in the global batch.
         """

@@ -104,7 +104,7 @@ class ModelLogits(NamedTuple):
     """The logits of a model; a blocks.LogitsSource.
 
     task_model: the model.
-    batch_size: of windows.
+    batch_size: windows per batch.
     """
 
     task_model: TaskModel
@@ -132,7 +132,7 @@ class Prompt:
 
     Attributes:
       task_model: the model.
-      sizes: of windows.
+      sizes: sizes of windows.
       rules: how answers are made from logits.
       threshold: null odds above which there is no answer; None in 1.1.
     """
@@ -144,8 +144,8 @@ class Prompt:
 
     def answer(self, question: str, context: str) -> Answer:
         """Returns the answer; its text is "" if there is none."""
-        ((found, _),) = self.answers([(question, context)])
-        return found
+        ((entry, _),) = self.answers([(question, context)])
+        return entry
 
     def answers(
         self, questions: Sequence[tuple[str, str]]
@@ -223,6 +223,6 @@ def describe_answer(entry: Answer, context: str) -> str:
     if entry.span is None or not entry.text:
         return f"(no answer)  ({probability})"
     before, answer, after, _ = outputs.excerpt(context, entry.span, _CONTEXT)
-    shown = " ".join(f"{before}[{answer}]{after}".split())
+    line = " ".join(f"{before}[{answer}]{after}".split())
     start, end = entry.span
-    return f"{entry.text}  ({probability}, characters {start}-{end})\n  {shown}"
+    return f"{entry.text}  ({probability}, characters {start}-{end})\n  {line}"

@@ -106,7 +106,7 @@ class QuestionStream:
           tokenizer: the model's tokenizer.
           sizes: the sizes of windows.
           rules: how answers are made from logits.
-          source: of the logits.
+          source: the model, or the files, that give the logits.
           has_files: whether the blocks have the parts of files besides the
             answers.
         """
@@ -123,7 +123,7 @@ class QuestionStream:
         return self._questions.questions
 
     def key(self, item: dataset.Question) -> Any:
-        """Returns all of a question."""
+        """Returns all values of a question."""
         return dataclasses.astuple(item)
 
     def rows_of(self, item: dataset.Question) -> int:
@@ -159,20 +159,20 @@ class QuestionStream:
             tokenizer=self._tokenizer,
             rules=self._rules,
         )
-        found = answer_parts(
+        block_parts = answer_parts(
             zip(items, answers, strict=True), has_files=self._has_files
         )
         if self._has_files:
-            found |= logit_parts(windows, predicted)
-        return found
+            block_parts |= logit_parts(windows, predicted)
+        return block_parts
 
     def end(self) -> None:
-        """Does nothing: questions are checked before."""
+        """Does nothing: the task has checked the questions."""
 
 
 def read_answers(store: ReadableStore) -> list[AnswerList]:
     """Returns the candidate answers of all blocks in order."""
-    found = []
+    lists = []
     for part in store.parts("answers"):
         for line in part.splitlines():
             null_odds, *rows = json.loads(line)
@@ -180,8 +180,8 @@ def read_answers(store: ReadableStore) -> list[AnswerList]:
                 Answer(text, probability, start, end, span and tuple(span))
                 for text, probability, start, end, span in rows
             ]
-            found.append(AnswerList(entries, null_odds))
-    return found
+            lists.append(AnswerList(entries, null_odds))
+    return lists
 
 
 def answer_parts(
@@ -189,7 +189,7 @@ def answer_parts(
     *,
     has_files: bool,
 ) -> dict[str, bytes]:
-    """Returns the parts of a block that its answers need.
+    """Returns the parts of a block that hold its answers.
 
     Args:
       answered: each question with its answers.
@@ -202,8 +202,10 @@ def answer_parts(
         return parts
     names = Answer._fields[:-1]
     lists = {
-        question.id: [dict(zip(names, e, strict=False)) for e in found.entries]
-        for question, found in answered
+        question.id: [
+            dict(zip(names, e, strict=False)) for e in answers.entries
+        ]
+        for question, answers in answered
     }
     members = ",".join(_member(*item) for item in lists.items())
     return parts | {"n_best": members.encode()}
@@ -211,13 +213,13 @@ def answer_parts(
 
 def _member(name: str, value: Any) -> str:
     """Returns a member of an object as json.dumps(..., indent=4) writes it."""
-    # No string of JSON contains a line feed, so all of them are its layout.
+    # JSON escapes line feeds in strings, so all line feeds are layout.
     text = json.dumps(value, indent=4).replace("\n", "\n    ")
     return f"\n    {json.dumps(name)}: {text}"
 
 
 def logit_parts(windows: Windows, logits: SpanLogits) -> dict[str, bytes]:
-    """Returns the parts of a block that its logits need."""
+    """Returns the parts of a block that hold its logits."""
     features = windows.features
     return {
         "lengths": np.diff(features.row_splits).astype("<i8").tobytes(),
@@ -272,7 +274,7 @@ def digest_of_windows(
     tokenizer: wordpiece.Tokenizer,
     sizes: settings.WindowSizes,
 ) -> str:
-    """Returns what identifies the windows of a set; see StoredLogits."""
+    """Returns a digest of the windows of a set; see StoredLogits."""
     lengths, questions = [], question_set.questions
     with tempfile.TemporaryFile() as ids:
         for i in range(0, len(questions), _BLOCK_QUESTIONS):
@@ -289,7 +291,7 @@ class StoredLogits:
     """The logits in a predict_logits.npz, read in the order of the windows.
 
     Attributes:
-      sizes: of the windows; None in files of earlier versions.
+      sizes: sizes of the windows; None in files of earlier versions.
       digest: identifies the windows; see `digest_of_windows`.
     """
 
@@ -303,15 +305,15 @@ class StoredLogits:
         names = [f.name for f in dataclasses.fields(settings.WindowSizes)]
         with self._reading():
             self._archive = zipfile.ZipFile(file_system.local(path))
-            found = {}
+            scalars = {}
             for name in ("windows", *names):
                 if f"{name}.npy" in self._archive.namelist():
                     with self._archive.open(f"{name}.npy") as file:
-                        found[name] = np.lib.format.read_array(file)
-            self.digest = str(found.pop("windows", ""))
+                        scalars[name] = np.lib.format.read_array(file)
+            self.digest = str(scalars.pop("windows", ""))
             self.sizes = None
-            if set(found) == set(names):
-                sizes = {name: int(value) for name, value in found.items()}
+            if set(scalars) == set(names):
+                sizes = {name: int(value) for name, value in scalars.items()}
                 self.sizes = settings.WindowSizes(**sizes)
         self._files: list[Any] = []
 

@@ -6,7 +6,7 @@
             "is_impossible": false}]}]}]}      (the last key in 2.0 only)
 
 `read` returns all questions with the answers of all annotators. `for_training`
-keeps those whose answer is found in the paragraph.
+returns the questions whose answer is found in the paragraph.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from foundation import errors, file_system
 # Unicode's spaces.
 WHITESPACE = " \t\r\n\u202f"
 _WORD = re.compile(f"[^{WHITESPACE}]+")
-_MAX_LISTED = 5  # A message lists at most so many questions.
+_MAX_LISTED = 5  # The most questions that a message lists.
 
 
 class Answer(NamedTuple):
@@ -47,8 +47,8 @@ class Question:
       paragraph: index into QuestionSet.contexts.
       answers: the annotators' answers; empty if there are none.
       is_impossible: whether the paragraph does not answer the question.
-      span: for training, the answer's first character and the one after its
-        last.
+      span: the answer's first character and the one after its last; for
+        training only.
     """
 
     id: str
@@ -118,7 +118,7 @@ class QuestionSet:
 
 
 def _names(paths: str) -> list[str]:
-    """Returns the names of some files, which may be those without endings."""
+    """Returns names of files; they may lack the ending of compression."""
     endings = ("", *file_system.COMPRESSED)
 
     def is_there(path: str) -> bool:
@@ -139,7 +139,7 @@ def read(paths: str) -> QuestionSet:
     contexts: list[str] = []
     questions: list[Question] = []
     has_impossible = False
-    seen: dict[str, str] = {}
+    places_of_ids: dict[str, str] = {}
     for path in map(file_system.find, names):
         values = file_system.read_json(path)
         for location, context, rows in _paragraphs(path, values):
@@ -148,12 +148,12 @@ def read(paths: str) -> QuestionSet:
                 where = f"{location}, question {number}"
                 question = _question(where, row, len(contexts) - 1)
                 has_impossible |= "is_impossible" in row
-                if question.id in seen:
+                if question.id in places_of_ids:
                     raise errors.InputError(
                         f"{where}: id {question.id!r} occurs a second time, "
-                        f"first at {seen[question.id]}"
+                        f"first at {places_of_ids[question.id]}"
                     )
-                seen[question.id] = where
+                places_of_ids[question.id] = where
                 questions.append(question)
     if not questions:
         raise errors.InputError(f"{paths}: contains no questions")
@@ -168,7 +168,7 @@ def read(paths: str) -> QuestionSet:
 
 
 def _warn_of_contents(question_set: QuestionSet) -> None:
-    """Warns of questions that are certainly not meant as they are."""
+    """Warns of questions that are certainly mistakes."""
     blank = [not text.strip() for text in question_set.contexts]
     for message, is_wrong in (
         ("are empty", lambda q: not q.text.strip()),
@@ -178,8 +178,8 @@ def _warn_of_contents(question_set: QuestionSet) -> None:
             lambda q: q.is_impossible and q.answers,
         ),
     ):
-        found = filter(is_wrong, question_set.questions)
-        rows = [(q.id, repr(q.text)) for q in found]
+        questions = filter(is_wrong, question_set.questions)
+        rows = [(q.id, repr(q.text)) for q in questions]
         warn(question_set, f"%d questions {message}", rows)
 
 
@@ -227,17 +227,17 @@ def for_training(
 ) -> QuestionSet:
     """Finds the answers in the paragraphs; leaves out questions without one.
 
-    Logs all questions that are left out, or only the first ones.
+    Logs the questions that are left out: all of them, or the first ones.
 
     Raises:
       InputError: a question has no answer but is not marked as impossible, or
         no answer is found.
     """
     path = question_set.path
-    kept, left_out, num_several = [], [], 0
+    questions, left_out, num_several = [], [], 0
     for question in question_set.questions:
         if question.is_impossible:
-            kept.append(dataclasses.replace(question, answers=()))
+            questions.append(dataclasses.replace(question, answers=()))
             continue
         if not question.answers:
             raise errors.InputError(
@@ -247,7 +247,7 @@ def for_training(
         answer = question.answers[0]
         span = find_answer(question_set.contexts[question.paragraph], answer)
         if span is not None:
-            kept.append(dataclasses.replace(question, span=span))
+            questions.append(dataclasses.replace(question, span=span))
             continue
         context = question_set.contexts[question.paragraph]
         reason = f"{answer.text!r} {_why_not_found(context, answer)}"
@@ -264,11 +264,11 @@ def for_training(
         left_out,
         list_all=list_all,
     )
-    if not kept:
+    if not questions:
         raise errors.InputError(
             f"--train_file={path}: no answer is found in the text"
         )
-    return dataclasses.replace(question_set, questions=kept)
+    return dataclasses.replace(question_set, questions=questions)
 
 
 def warn(
@@ -278,23 +278,23 @@ def warn(
     *,
     list_all: bool = False,
 ) -> None:
-    """Logs a message with the number of rows (id, reason), and these, if any.
+    """Logs a message with rows (id, reason); nothing if there are no rows.
 
-    The message has %d for the number; without `list_all`, the first rows are
-    listed.
+    The message has %d for the number of rows. Without `list_all`, only the
+    first rows are listed.
     """
     if rows:
-        shown = listing(rows, list_all=list_all)
+        listed = listing(rows, list_all=list_all)
         logging.warning(
-            f"%s: {message}: %s", question_set.path, len(rows), shown
+            f"%s: {message}: %s", question_set.path, len(rows), listed
         )
 
 
 def listing(rows: Sequence[tuple[str, str]], *, list_all: bool) -> str:
     """Returns "id: reason; ..." of all rows or of the first ones."""
-    shown = rows if list_all else rows[:_MAX_LISTED]
-    text = "; ".join(f"{number}: {reason}" for number, reason in shown)
-    return text + ("; ..." if len(rows) > len(shown) else "")
+    listed = rows if list_all else rows[:_MAX_LISTED]
+    text = "; ".join(f"{number}: {reason}" for number, reason in listed)
+    return text + ("; ..." if len(rows) > len(listed) else "")
 
 
 def find_answer(context: str, answer: Answer) -> tuple[int, int] | None:
@@ -321,7 +321,7 @@ def find_answer(context: str, answer: Answer) -> tuple[int, int] | None:
 
 
 def _why_not_found(context: str, answer: Answer) -> str:
-    """Returns the end of a sentence that begins with the answer."""
+    """Returns the reason why an answer is not found, for a message."""
     if answer.start is None:
         return "has no answer_start"
     reason = f"is not at character {answer.start}"
@@ -415,7 +415,7 @@ def get(where: str, values: Any, name: str, kind: type) -> Any:
         names = {list: "list", str: "text", int: "number", dict: "object"}
         raise errors.InputError(f"{where}: has no {names[kind]} {name!r}")
     if isinstance(value, str):
-        # JSON can hold half of a surrogate pair, which no file can.
+        # JSON can have half of a surrogate pair, which UTF-8 cannot encode.
         try:
             value.encode("utf-8")
         except UnicodeEncodeError as error:

@@ -4,7 +4,7 @@
         -> spans: the 20 best starts x the 20 best ends of each window, without
            those that are outside of the paragraph, start at a token with more
            context in another window, end before they start or are too long
-        -> the 20 best texts of a question's spans, each once, and their
+        -> the 20 best different texts of a question's spans, and their
            probabilities
 
 The score of a span is the sum of its start logit and its end logit. In SQuAD
@@ -35,8 +35,8 @@ from tasks.squad.windowing import Windows
 # AnswerList.null_odds if "no answer" is the only answer; JSON has no infinity.
 NO_ANSWER_ODDS = 1e6
 NOTHING = "empty"  # The released answer to a 1.1 question without a span.
-_CHUNK = 128  # Questions that are decoded together.
-_NO_WINDOW = -1  # Of "no answer" among spans.
+_CHUNK = 128  # Number of questions that are decoded together.
+_NO_WINDOW = -1  # The window of "no answer" among spans.
 
 
 class SpanLogits(NamedTuple):
@@ -52,8 +52,8 @@ class Answer(NamedTuple):
     Attributes:
       text: the text in the paragraph; "" means no answer.
       probability: softmax over the list.
-      start_logit: of its first token.
-      end_logit: of its last token.
+      start_logit: start logit of the answer's first token.
+      end_logit: end logit of the answer's last token.
       span: the characters of its tokens in the paragraph: the first, and the
         one after the last; None if there is no answer, or if unknown.
     """
@@ -123,8 +123,8 @@ def collect_logits(
     """Concatenates the logits of all windows, without padding.
 
     Args:
-      batches: in any order, of any S: start_logits and end_logits [B, S],
-        example_index [B], the indices of the windows.
+      batches: batches in any order, of any S: start_logits and end_logits [B,
+        S], example_index [B], the indices of the windows.
       row_splits: int [W + 1]; where the tokens of each window begin, and T.
     """
     start, end = np.zeros((2, row_splits[-1]), np.float32)
@@ -175,7 +175,8 @@ def decode(
 def may_start(windows: Windows) -> np.ndarray:
     """Returns bool [T]: whether an answer may start at a token.
 
-    It may at the paragraph's tokens, each in the window with most context.
+    An answer may start at a token of the paragraph, in the window where this
+    token has most context.
     """
     splits = windows.features.row_splits
     result = np.zeros(splits[-1], bool)
@@ -200,7 +201,7 @@ def best_spans(
       logits: the logits of the windows.
       is_start: see `may_start`.
       rows: the windows to decode; all windows of some questions.
-      rules: of the answers.
+      rules: rules of the answers.
     """
     if rows.start == rows.stop:
         return Spans(*np.zeros((4, 0), np.int64), *np.zeros((2, 0)))
@@ -217,8 +218,8 @@ def best_spans(
         values = np.where(is_token, values[positions], -np.inf)
         order = np.argsort(-values, axis=1, kind="stable")
         order = order[:, : rules.n_best_size]
-        found = np.take_along_axis(values, order, axis=1)
-        return order, found.astype(np.float64)
+        logits = np.take_along_axis(values, order, axis=1)
+        return order, logits.astype(np.float64)
 
     starts, start_logits = best(logits.start)
     ends, end_logits = best(logits.end)
@@ -269,40 +270,40 @@ def _answer_list(
 ) -> AnswerList:
     """Returns the n_best_size best different texts with probabilities.
 
-    In 2.0 it adds "" as one more answer if that is not among them.
+    In 2.0, adds the answer "" if it is not among them.
 
     Args:
       spans: rows of Spans without the question, the best first.
-      null: the logits of "no answer"; None if that may not be an answer.
-      project: returns the text and the characters of a span.
-      rules: of the answers.
+      null: the logits of "no answer"; None if "no answer" is not allowed.
+      project: function that returns the text and the characters of a span.
+      rules: rules of the answers.
     """
     if null is not None:
         scores = [-(start + end) for *_, start, end in spans]
         rank = bisect.bisect_right(scores, -(null[0] + null[1]))
         spans.insert(rank, (_NO_WINDOW, 0, 0, *null))
-    found: dict[str, Answer] = {}
+    answers: dict[str, Answer] = {}
     for window, start, end, start_logit, end_logit in spans:
-        if len(found) >= rules.n_best_size:
+        if len(answers) >= rules.n_best_size:
             break
         text, characters = "", None
         if window != _NO_WINDOW:
             text, characters = project(window, start, end)
         answer = Answer(text, 0.0, start_logit, end_logit, characters)
-        found.setdefault(text, answer)
+        answers.setdefault(text, answer)
     if rules.version_2_with_negative:
         nothing = Answer("", 0.0, *(null or (0.0, 0.0)), None)
-        found.setdefault("", nothing)
-    if not found:
-        found[NOTHING] = Answer(NOTHING, 0.0, 0.0, 0.0, None)
-    scores = [row.start_logit + row.end_logit for row in found.values()]
+        answers.setdefault("", nothing)
+    if not answers:
+        answers[NOTHING] = Answer(NOTHING, 0.0, 0.0, 0.0, None)
+    scores = [row.start_logit + row.end_logit for row in answers.values()]
     highest = max(scores)
     exponentials = [math.exp(score - highest) for score in scores]
     # Not sum(), which rounds differently since Python 3.12.
     total = functools.reduce(operator.add, exponentials, 0.0)
     entries = [
         row._replace(probability=exponential / total)
-        for row, exponential in zip(found.values(), exponentials, strict=True)
+        for row, exponential in zip(answers.values(), exponentials, strict=True)
     ]
     best = next((row for row in entries if row.text), None)
     odds = NO_ANSWER_ODDS
@@ -322,8 +323,8 @@ def _projector(
         tokens                                   steve smith
         their words                              Steve Smith's,
         the words, split and lower-cased         steve smith ' s ,
-            -> "steve smith" is found there, and its letters are counted in the
-               original words -> "Steve Smith"
+            -> "steve smith" is found in the latter; its letters are counted in
+               the original words -> "Steve Smith"
 
     If that fails, e.g. for [UNK] or a stripped accent, the answer is the
     complete words, as in google-research/bert and in the paper's scores. In

@@ -3,9 +3,9 @@
 If all runs have stored the logits of the same windows, the logits are averaged
 and decoded. Otherwise, e.g. with different vocabularies, the lists of answers
 are combined: the probability of a text is the mean over all runs, 0 where a
-list lacks it. Lists of 2.0 are used for 1.1 without "no answer"; a list that
-contains nothing else does not count. The sizes of windows, the tokenizer and
-the settings are read from the directories of the runs.
+list lacks the text. For SQuAD 1.1, "no answer" is removed from lists of 2.0; a
+list without another answer does not count. The sizes of windows, the tokenizer
+and the settings are read from the directories of the runs.
 
 The threshold of SQuAD 2.0 that was found for a combination is applied to later
 sets, as long as the runs have the same weights:
@@ -46,15 +46,15 @@ _Row = tuple[str, float, float, float]  # Text and _NUMBERS of an entry.
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Member:
-    """A run of the ensemble; None for what its directory does not contain.
+    """A run of the ensemble; a value that its directory lacks is None.
 
     Attributes:
-      directory: of the run.
+      directory: directory of the run.
       weights: the digest of its weights.
-      sizes: of its windows.
+      sizes: sizes of the run's windows.
       with_negative: whether questions may have no answer.
-      threshold: of no answer.
-      tokenizer: of its model.
+      threshold: the stored threshold of the null odds.
+      tokenizer: tokenizer of the run's model.
     """
 
     directory: str
@@ -66,7 +66,7 @@ class Member:
 
     @property
     def identity(self) -> list[Any]:
-        """The directory and what shows whether the run has been replaced."""
+        """The directory and the weights; a new run there has other weights."""
         directory = file_system.real(self.directory)
         return [directory, self.weights or self.threshold]
 
@@ -158,7 +158,7 @@ def open_members(
 ) -> list[Member]:
     """Reads the settings of runs.
 
-    A run that has not stored the sizes of its windows has `sizes`.
+    A run that has not stored the sizes of its windows gets `sizes`.
     """
     members = []
     for directory in directories:
@@ -216,11 +216,11 @@ def earlier_threshold(
 ) -> float | None:
     """Returns the threshold of an earlier ensemble of the same weights."""
     path = os.path.join(output_dir, _THRESHOLD)
-    found = metadata.read_if_present(path, _Threshold)
+    stored = metadata.read_if_present(path, _Threshold)
     identities = [member.identity for member in members]
-    if found is None or found.members != identities:
+    if stored is None or stored.members != identities:
         return None
-    return found.threshold
+    return stored.threshold
 
 
 def store_threshold(
@@ -248,9 +248,9 @@ def combine(
       members: the runs.
       sets: the set to predict, and the threshold if given.
       rules: how answers are made from logits.
-      default_threshold: used if none is given or found; None uses the mean of
-        the runs'.
-      store: receives the blocks.
+      default_threshold: the threshold if none is given and the set determines
+        none; None is the mean of the runs' thresholds.
+      store: the store of the blocks.
 
     Returns:
       The answers, and the sizes of the windows; None if the lists of answers
@@ -280,9 +280,9 @@ def combine(
         streaming.run(_CombinedStream(question_set, combined), store)
     origin = "of an earlier ensemble of these runs"
     if default_threshold is None:
-        known = [m.threshold for m in members if m.threshold is not None]
-        default_threshold = float(np.mean(known)) if known else 0.0
-        origin = "the mean of the runs'" if known else "as none is stored"
+        thresholds = [m.threshold for m in members if m.threshold is not None]
+        default_threshold = float(np.mean(thresholds)) if thresholds else 0.0
+        origin = "the mean of the runs'" if thresholds else "as none is stored"
     evaluation = outputs.evaluate(
         question_set,
         blocks.read_answers(store),
@@ -401,9 +401,9 @@ def combine_lists(
     """Combines the lists of answers of several runs, question by question.
 
     Args:
-      directories: of the runs.
+      directories: directories of the runs.
       question_set: the questions.
-      rules: n_best_size and version_2_with_negative are used.
+      rules: the rules; n_best_size and version_2_with_negative are used.
 
     Raises:
       InputError: a run lacks a file or a question.
@@ -434,12 +434,12 @@ def mean_odds(odds: Sequence[float]) -> float:
     """Returns the mean of several runs' odds of no answer.
 
     A run whose only answer is "no answer" counts with the highest odds of the
-    others; its NO_ANSWER_ODDS would decide alone.
+    other runs, because NO_ANSWER_ODDS would decide alone.
     """
-    others = [value for value in odds if value < NO_ANSWER_ODDS]
-    if not others:
+    finite_odds = [value for value in odds if value < NO_ANSWER_ODDS]
+    if not finite_odds:
         return NO_ANSWER_ODDS
-    return float(np.mean(np.minimum(odds, max(others))))
+    return float(np.mean(np.minimum(odds, max(finite_odds))))
 
 
 def _read(
@@ -485,20 +485,20 @@ def _rows(number: str, entries: list[Any], directory: str) -> list[_Row]:
 
 
 def _without_null(rows: Sequence[_Row]) -> list[_Row]:
-    """Returns a list for 1.1: without "", the other probabilities scaled.
+    """Returns a list for 1.1: without "", with scaled probabilities.
 
-    Returns [] for the list of a 1.1 question without an answer, which is
-    released as one entry "empty".
+    Returns [] for a list whose only entry is the released "empty", which stands
+    for no answer.
     """
     if [(text, *ends) for text, _, *ends in rows] == [(NOTHING, 0.0, 0.0)]:
         return []
-    kept = [row for row in rows if row[0]]
-    if len(kept) == len(rows):
-        return kept
-    total = sum(probability for _, probability, *_ in kept) or 1.0
+    texts = [row for row in rows if row[0]]
+    if len(texts) == len(rows):
+        return texts
+    total = sum(probability for _, probability, *_ in texts) or 1.0
     return [
         (text, probability / total, start, end)
-        for text, probability, start, end in kept
+        for text, probability, start, end in texts
     ]
 
 
@@ -516,5 +516,5 @@ def _merge(parts: Sequence[Sequence[_Row]], n_best_size: int) -> list[Answer]:
         merged.append(Answer(text, probability, start, end, None))
     merged.sort(key=lambda entry: -entry.probability)
     # As in every list of 2.0, "no answer" always remains.
-    kept = merged[:n_best_size]
-    return kept + [e for e in merged[n_best_size:] if not e.text]
+    best = merged[:n_best_size]
+    return best + [e for e in merged[n_best_size:] if not e.text]

@@ -60,16 +60,19 @@ def f1(prediction: str, answer: str, *, empty_matches: bool) -> float:
       prediction: the predicted text.
       answer: the correct text.
       empty_matches: whether two texts without a word after normalization match,
-        as in the official script of 2.0. In that of 1.1, the prediction "."
-        scores 0 where the answer is ".".
+        as in the official script of 2.0. In the script of 1.1, the prediction
+        "." scores 0 where the answer is ".".
     """
-    predicted, right = normalize(prediction).split(), normalize(answer).split()
-    if not predicted or not right:
-        return float(empty_matches and predicted == right)
-    same = sum((Counter(predicted) & Counter(right)).values())
-    if not same:
+    predicted, correct = (
+        normalize(prediction).split(),
+        normalize(answer).split(),
+    )
+    if not predicted or not correct:
+        return float(empty_matches and predicted == correct)
+    num_common = sum((Counter(predicted) & Counter(correct)).values())
+    if not num_common:
         return 0.0
-    precision, recall = same / len(predicted), same / len(right)
+    precision, recall = num_common / len(predicted), num_common / len(correct)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -137,8 +140,9 @@ def evaluate(
 
     Args:
       question_set: questions with answers.
-      predictions: the texts; with null_odds, the texts below the threshold.
-      null_odds: for 2.0, the odds of "no answer".
+      predictions: the predicted texts; with null_odds, the texts to use below
+        the threshold.
+      null_odds: the odds of "no answer", for 2.0.
       threshold: null odds above which the prediction is "no answer".
     """
     scores = score_all(question_set, predictions)
@@ -148,8 +152,8 @@ def evaluate(
     for i, question in enumerate(question_set.questions):
         odds = (null_odds or {}).get(question.id, threshold)
         if odds > threshold and question.id in predictions:
-            right = float(not has_answer[i])
-            scores[i] = Scores(right, right)
+            points = float(not has_answer[i])
+            scores[i] = Scores(points, points)
     result = {**_means(scores, "exact", "f1"), "total": len(scores)}
     for name, kind in (("HasAns", True), ("NoAns", False)):
         part = [
@@ -171,18 +175,18 @@ def best_thresholds(
     Args:
       question_set: questions with answers, of 2.0.
       predictions: the texts below the threshold.
-      null_odds: the odds of "no answer". Of equal ones the order decides, as
-        in the official script.
+      null_odds: the odds of "no answer". Equal odds stay in this order, as in
+        the official script.
     """
     scores = score_all(question_set, predictions)
-    known = {
+    by_id = {
         question.id: (bool(question.answers), scored)
         for question, scored in zip(question_set.questions, scores, strict=True)
     }
     rows = [
-        (odds, *known[number], number)
+        (odds, *by_id[number], number)
         for number, odds in null_odds.items()
-        if number in known
+        if number in by_id
     ]
     rows.sort(key=lambda row: row[0])
     unanswerable = sum(not q.answers for q in question_set.questions)

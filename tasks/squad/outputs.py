@@ -6,9 +6,9 @@
     predict_logits.npz       all logits and the windows' sizes, for ensembles
     eval_results.txt, .json and report.html, if the set has answers
 
-The files of another set that are already there are kept: predictions.json of
-dev.json becomes predictions_dev.json. Scores and report of another set stay if
-the new set has no answers.
+Existing files of another set are renamed: predictions.json of dev.json becomes
+predictions_dev.json. If the new set has no answers, the scores and the report
+of the other set keep their names.
 """
 
 import bisect
@@ -51,10 +51,10 @@ _TYPES = re.compile(
     r"|why)\b",
     re.IGNORECASE,
 )
-_ANSWER_WORDS = (1, 2, 3, 5, 10)  # The longest answers of each group.
-_NUM_GROUPS = 5  # Of paragraphs by their length.
+_ANSWER_WORDS = (1, 2, 3, 5, 10)  # The most words of an answer of each group.
+_NUM_GROUPS = 5  # Number of groups of paragraphs of similar length.
 _NUM_MISTAKES = 25
-_NUM_PARAGRAPHS = 8  # Of which the report shows a question.
+_NUM_PARAGRAPHS = 8  # The report shows one question about each of them.
 _CONTEXT = 250  # Characters shown on each side of an answer.
 
 
@@ -68,7 +68,7 @@ class Evaluation:
       question_set: the questions.
       answers: the candidate answers, by the questions' ids.
       threshold: null odds above which there is no answer; None in 1.1.
-      threshold_found: whether it is the best one for these questions.
+      threshold_found: whether these questions have determined the threshold.
     """
 
     values: Mapping[str, float]
@@ -91,14 +91,15 @@ def evaluate(
     threshold: float | None = None,
     default_threshold: float = 0.0,
 ) -> Evaluation:
-    """Scores answers, if the set has correct ones.
+    """Scores answers, if the set has correct answers.
 
     Args:
       question_set: the questions.
       answers: the predicted answers.
       with_negative: whether questions may have no answer (SQuAD 2.0).
-      threshold: null odds above which there is no answer; None finds the best.
-      default_threshold: the threshold if none can be found.
+      threshold: null odds above which there is no answer; None finds the best
+        threshold.
+      default_threshold: the threshold for a set that determines none.
     """
     ids = [question.id for question in question_set.questions]
     by_id = dict(zip(ids, answers, strict=True))
@@ -116,8 +117,8 @@ def evaluate(
         threshold = best["f1"].threshold
         unanswerable = sum(not q.answers for q in question_set.questions)
         if best["f1"].score <= 100.0 * unanswerable / len(question_set):
-            # Never answering is best. The official script gives 0, above which
-            # some questions may be answered nevertheless.
+            # Never answering is best. The official script then returns 0, with
+            # which some questions may be answered nevertheless.
             least = min(row.null_odds for row in answers)
             threshold = min(0.0, math.nextafter(least, -math.inf))
         text = "threshold: %g, the best on %s"
@@ -176,10 +177,10 @@ def write_predictions(
     """Writes all files of predictions, and removes older ones of the set.
 
     Args:
-      output_dir: receives the files.
+      output_dir: directory of the files.
       evaluation: the predictions.
-      store: has the blocks of the predictions.
-      sizes: of the windows; None if the blocks have no logits.
+      store: the blocks of the predictions.
+      sizes: sizes of the windows; None if the blocks have no logits.
     """
     blocks.write_lists(os.path.join(output_dir, N_BEST), store)
     path = os.path.join(output_dir, PREDICTIONS)
@@ -208,10 +209,10 @@ def write_set(
 
     Args:
       evaluation: the predictions.
-      blocks_: of the predictions.
-      sizes: of the windows; None if the blocks have no logits.
-      output: of the run.
-      step: of the model; None for an ensemble.
+      blocks_: blocks of the predictions.
+      sizes: sizes of the windows; None if the blocks have no logits.
+      output: files of the run.
+      step: training step of the model; None for an ensemble.
     """
     names = (
         *_PREDICTION_FILES,
@@ -271,7 +272,7 @@ def named(values: Mapping[str, float]) -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Questions that have something in common, and their mean scores."""
+    """The mean scores of a group of questions, e.g. of one question word."""
 
     name: str
     count: int
@@ -292,9 +293,9 @@ class Excerpt(NamedTuple):
 
 
 class Mistake(NamedTuple):
-    """A question that is not answered as by an annotator.
+    """A question and its wrong predicted answer.
 
-    `f1` is between 0 and 1, `excerpt` shows the predicted answer.
+    `f1` is between 0 and 1. `excerpt` shows the predicted answer.
     """
 
     question: dataset.Question
@@ -305,10 +306,10 @@ class Mistake(NamedTuple):
 
 
 class ErrorAnalysis(NamedTuple):
-    """Where a model is right and where it is wrong.
+    """The scores of groups of questions, and the worst mistakes.
 
-    `groups` are titles with the scores of groups of questions, `mistakes` the
-    worst ones: lowest F1, then most probable first.
+    `groups` maps the title of a division to the scores of its groups.
+    `mistakes` are sorted: lowest F1 first, then most probable first.
     """
 
     groups: Mapping[str, Sequence[Group]]
@@ -411,7 +412,7 @@ def excerpt(context: str, span: tuple[int, int] | None, width: int) -> Excerpt:
 def _predicted(
     evaluation: Evaluation, question: dataset.Question
 ) -> Answer | None:
-    """Returns the predicted answer; None if it is not among the listed."""
+    """Returns the predicted answer; None if the list does not have it."""
     answers = evaluation.answers[question.id]
     text = answers.text(evaluation.threshold)
     return next((e for e in answers.entries if e.text == text), None)
@@ -421,7 +422,7 @@ def sections(evaluation: Evaluation) -> list[report.Section]:
     """Returns the answers and the error analysis for report.html."""
     analysis = analyze(evaluation)
     header = ["questions", "exact match, %", "F1, %"]
-    found = [
+    tables = [
         report.Section(
             title,
             report.table(
@@ -441,23 +442,23 @@ def sections(evaluation: Evaluation) -> list[report.Section]:
     ]
     mistakes = report.items(map(_shown, analysis.mistakes))
     return [
-        *found,
+        *tables,
         report.Section("Answers", report.items(map(_shown, _some(evaluation)))),
         report.Section("Worst mistakes", mistakes),
     ]
 
 
 def _some(evaluation: Evaluation) -> list[Mistake]:
-    """Returns questions about paragraphs spread over the set, right or wrong.
+    """Returns some questions with right and wrong answers, as `Mistake`s.
 
-    They have the form of mistakes, for `_shown`.
+    Their paragraphs are spread over the set.
     """
     question_set = evaluation.question_set
     first: dict[Any, dataset.Question] = {}
     for question in question_set.questions:
         first.setdefault(question.paragraph, question)
     every = max(1, len(first) // _NUM_PARAGRAPHS)
-    found = []
+    examples = []
     for question in list(first.values())[::every][:_NUM_PARAGRAPHS]:
         entry = _predicted(evaluation, question)
         if entry is not None:
@@ -467,9 +468,11 @@ def _some(evaluation: Evaluation) -> list[Mistake]:
                 evaluation.predictions,
             )[0]
             text = question_set.contexts[question.paragraph]
-            shown = excerpt(text, entry.span, _CONTEXT)
-            found.append(Mistake(question, correct, entry, score.f1, shown))
-    return found
+            context = excerpt(text, entry.span, _CONTEXT)
+            examples.append(
+                Mistake(question, correct, entry, score.f1, context)
+            )
+    return examples
 
 
 def _shown(answered: Mistake) -> list[Markup | str]:

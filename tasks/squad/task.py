@@ -31,7 +31,8 @@ class QuestionSets:
       predict: the set to predict, if there is one.
       with_negative: whether questions may have no answer (SQuAD 2.0).
       threshold: null odds above which there is no answer, if given or stored.
-      stored_threshold: that of the model, if the command does not train it.
+      stored_threshold: threshold of the model, if the command does not train
+        it.
     """
 
     train: dataset.QuestionSet | None
@@ -74,12 +75,12 @@ class SquadTask:
         self.sets = open_sets(
             config, stored_settings(source, config.output_dir)
         )
-        for found in filter(None, (self.sets.train, self.sets.predict)):
+        for question_set in filter(None, (self.sets.train, self.sets.predict)):
             features_lib.warn_of_unknown(
-                found.path, start.tokenizer, found.contexts
+                question_set.path, start.tokenizer, question_set.contexts
             )
             windowing.warn_of_long_questions(
-                found, start.tokenizer, config.windows
+                question_set, start.tokenizer, config.windows
             )
         source.warn_of_other_flags(dataclasses.asdict(config.windows))
         self._config = config
@@ -87,7 +88,7 @@ class SquadTask:
         self.rules = dataclasses.replace(
             config.rules, version_2_with_negative=self.sets.with_negative
         )
-        # Of the last evaluation, which a prompt applies.
+        # The threshold of the last evaluation, which a prompt applies.
         self._threshold: float | None = None
         self.objective = answering.SpanObjective(
             config=start.config, with_negative=self.sets.with_negative
@@ -96,7 +97,7 @@ class SquadTask:
 
     @property
     def num_examples(self) -> int | None:
-        """As released, questions and not windows make an epoch."""
+        """The number of questions: as released, an epoch counts no windows."""
         return len(self.sets.train) if self.sets.train else None
 
     @property
@@ -116,9 +117,9 @@ class SquadTask:
         }
 
     def features(self, split: str, records_dir: str | None) -> Features:
-        """Returns the windows of the training set, the only one with records.
+        """Returns the windows of the training set; see jobs.task.Task.
 
-        See jobs.task.Task.
+        No other set has records.
         """
         del split
         return windowing.training_features(
@@ -166,16 +167,16 @@ class SquadTask:
         )
 
     def _default_threshold(self) -> float | None:
-        """Returns the threshold if none can be found; None in 1.1.
+        """Returns the threshold for sets that determine none; None in 1.1.
 
-        It is read from the model in output_dir when needed, because training
-        changes it.
+        The threshold of the model in output_dir is read at each call, because
+        training changes it.
         """
         if not self.sets.with_negative or self.sets.threshold is not None:
             return self.sets.threshold
         stored = task_files.settings_of_model(self._config.output_dir)
-        known = stored.null_score_diff_threshold if stored else None
-        return 0.0 if known is None else known
+        threshold = stored.null_score_diff_threshold if stored else None
+        return 0.0 if threshold is None else threshold
 
     def save(
         self,
@@ -187,7 +188,8 @@ class SquadTask:
     ) -> None:
         """Writes a model directory; see jobs.task.Task.
 
-        If it has the same weights already, the stored threshold stays.
+        If the directory has the same weights already, its stored threshold does
+        not change.
         """
         if is_same and task_files.read_settings(directory) is not None:
             logging.info("%s: the threshold is unchanged", directory)
@@ -241,7 +243,7 @@ class SquadTask:
         """Stores the best threshold on --predict_file, if there is one."""
         sets = self.sets
         if (
-            self._config.do_predict  # Then its evaluation finds it.
+            self._config.do_predict  # Its evaluation finds the threshold.
             or not sets.with_negative
             or sets.threshold is not None
             or sets.predict is None
@@ -255,7 +257,7 @@ class SquadTask:
     def store_threshold(self, evaluation: outputs.Evaluation) -> None:
         """Stores a threshold with the model, if the evaluation found one.
 
-        The settings of a model that was trained on SQuAD 1.1 stay.
+        The settings of a model that was trained on SQuAD 1.1 do not change.
         """
         output_dir = self._config.output_dir
         stored = task_files.read_settings(output_dir)
@@ -324,10 +326,10 @@ class PredictFile:
         """Predicts nothing yet.
 
         Args:
-          task: has the questions.
+          task: the task, with the questions.
           config: the flags.
           task_model: the model.
-          step: of its weights.
+          step: training step of the model's weights.
         """
         self._task, self._config, self._step = task, config, step
         self.stream = task.stream(task_model, has_files=True)
@@ -359,32 +361,35 @@ def stored_settings(
 ) -> task_files.SquadSettings | None:
     """Returns the settings that are stored with the model of a command.
 
-    Those of an unfinished training are in its checkpoint; a prediction with it
-    may have found its threshold since. A prediction with a given model stores
-    its settings in output_dir. A training that is repeated has the settings of
-    the model that it has written.
+    An unfinished training has them in its checkpoint; a later prediction with
+    this checkpoint may have found a threshold and stored it in output_dir. A
+    prediction with --init_checkpoint stores its settings in output_dir. A
+    training that is repeated has the settings of the model that it has written.
     """
-    earlier = None
+    predicted_with = None
     if source.last_prediction_dir is not None:
-        earlier = task_files.read_settings(source.last_prediction_dir)
+        predicted_with = task_files.read_settings(source.last_prediction_dir)
     if source.case == "UNFINISHED":
-        found = None
+        settings = None
         if "version_2_with_negative" in source.stored:
-            found = task_files.SquadSettings(**source.stored)
+            settings = task_files.SquadSettings(**source.stored)
     else:
-        found = task_files.settings_of_model(output_dir)
-        if not found and source.folder is not None:
-            found = task_files.read_settings(source.folder)
-    if earlier and (
-        not found
+        settings = task_files.settings_of_model(output_dir)
+        if not settings and source.folder is not None:
+            settings = task_files.read_settings(source.folder)
+    if predicted_with and (
+        not settings
         or (
             source.case == "UNFINISHED"
-            and earlier.version_2_with_negative == found.version_2_with_negative
+            and predicted_with.version_2_with_negative
+            == settings.version_2_with_negative
         )
     ):
-        logging.info("as in the last prediction with this model: %s", earlier)
-        return earlier
-    return found or None
+        logging.info(
+            "as in the last prediction with this model: %s", predicted_with
+        )
+        return predicted_with
+    return settings or None
 
 
 def check_threshold(threshold: float | None, *, with_negative: bool) -> None:
@@ -406,8 +411,8 @@ def open_sets(
         where a flag is not given.
     """
     stored = stored or task_files.SquadSettings()
-    given, threshold = config.rules, config.null_score_diff_threshold
-    with_negative = given.version_2_with_negative
+    rules, threshold = config.rules, config.null_score_diff_threshold
+    with_negative = rules.version_2_with_negative
     if with_negative is None:
         with_negative = stored.version_2_with_negative
     check_threshold(threshold, with_negative=with_negative)
@@ -426,7 +431,7 @@ def open_sets(
             "train_file",
             with_negative=with_negative,
             is_training=True,
-            is_given=given.version_2_with_negative is not None,
+            is_given=rules.version_2_with_negative is not None,
         )
         train = dataset.for_training(train, list_all=config.verbose_logging)
     return QuestionSets(

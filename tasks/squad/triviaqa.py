@@ -65,7 +65,7 @@ def convert(
     evidence = _Evidence(evidence_dir)
     articles: dict[str, dict[str, Any]] = {}
     missing: list[tuple[str, str]] = []
-    seen: set[str] = set()
+    ids: set[str] = set()
     pages = without = 0
     bar = progress.bar(iterable=questions, desc="converting questions")
     for i, question in enumerate(bar, 1):
@@ -82,9 +82,9 @@ def convert(
                 without += 1
                 continue
             number = f"{question['QuestionId']}--{page}"
-            if number in seen:
+            if number in ids:
                 raise errors.InputError(f"{where}: {number} occurs twice")
-            seen.add(number)
+            ids.add(number)
             title = page.removesuffix(".txt").replace("_", " ")
             paragraph = {"context": context, "qas": []}
             article: dict[str, Any] = {
@@ -106,7 +106,7 @@ def convert(
             f"--evidence_dir={evidence_dir}: none of the {pages} pages that "
             f"{path} names exists"
         )
-    if not seen:
+    if not ids:
         raise errors.InputError(
             f"{path}: none of {len(questions)} questions has its answer in the "
             f"beginning of one of their {pages} pages"
@@ -121,17 +121,16 @@ def convert(
             len(evidence.dropped),
             dataset.listing([*evidence.dropped.items()], list_all=False),
         )
-    counts = Counts(len(questions), pages, len(missing), without, len(seen))
-    made = {"version": "TriviaQA", "data": list(articles.values())}
-    return made, counts
+    counts = Counts(len(questions), pages, len(missing), without, len(ids))
+    squad = {"version": "TriviaQA", "data": list(articles.values())}
+    return squad, counts
 
 
-def to_json(made: dict[str, Any]) -> str:
+def to_json(squad: dict[str, Any]) -> str:
     """Returns the JSON text with one article per line."""
-    lines = ",\n".join(json.dumps(article) for article in made["data"])
-    return (
-        f'{{"version": {json.dumps(made["version"])}, "data": [\n{lines}\n]}}\n'
-    )
+    lines = ",\n".join(json.dumps(article) for article in squad["data"])
+    version = json.dumps(squad["version"])
+    return f'{{"version": {version}, "data": [\n{lines}\n]}}\n'
 
 
 def first_words(text: str, count: int) -> str:
@@ -152,9 +151,11 @@ def find_answer(context: str, answer: dict[str, Any]) -> dataset.Answer | None:
         texts = [answer.get(f"{prefix}Value")]
         listed = answer.get(f"{prefix}Aliases")
         texts += listed if isinstance(listed, list) else []
-        found = find_alias(context, [x for x in texts if isinstance(x, str)])
-        if found is not None:
-            return found
+        occurrence = find_alias(
+            context, [x for x in texts if isinstance(x, str)]
+        )
+        if occurrence is not None:
+            return occurrence
     return None
 
 
@@ -164,7 +165,7 @@ def find_alias(context: str, aliases: Sequence[str]) -> dataset.Answer | None:
     The search ignores case, matches complete words, and allows any punctuation
     and white space between two words: "Jay Z" is found in "Jay-Z".
     """
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     folded = context.translate(_ALIKE).lower()
     for alias in aliases:
         alias = unicodedata.normalize("NFC", alias).strip()
@@ -182,11 +183,11 @@ def find_alias(context: str, aliases: Sequence[str]) -> dataset.Answer | None:
             re.IGNORECASE,
         )
         if match is not None:
-            found.append(match.span())
-    if not found:
+            spans.append(match.span())
+    if not spans:
         return None
     # The first one, and of several there the longest.
-    first, last = min(found, key=lambda span: (span[0], -span[1]))
+    first, last = min(spans, key=lambda span: (span[0], -span[1]))
     return dataset.Answer(context[first:last], first)
 
 
@@ -194,7 +195,7 @@ def _pages(where: str, question: Any) -> Iterator[str | None]:
     """Yields the names of a question's pages, each once; None if unnamed."""
     for name, kind in _FIELDS.items():
         dataset.get(where, question, name, kind)
-    seen = set()
+    names = set()
     for page in question["EntityPages"]:
         file = page.get("Filename") if isinstance(page, dict) else None
         if not isinstance(file, str) or not file:
@@ -204,8 +205,8 @@ def _pages(where: str, question: Any) -> Iterator[str | None]:
             raise errors.InputError(
                 f"{where}: the page {file!r} is outside of the evidence"
             )
-        if file not in seen:
-            seen.add(file)
+        if file not in names:
+            names.add(file)
             yield file
 
 

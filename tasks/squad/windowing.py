@@ -5,9 +5,10 @@
     window 1   [CLS] question [SEP] to the store and bought [SEP]
     window 2   [CLS] question [SEP] and bought a gallon of [SEP]
 
-A token may occur in several windows. Answers start only in the window where the
-token has most context on its shorter side. Tokens carry their characters in the
-paragraph, so that answers are found in any script and with any white space.
+A token may occur in several windows. An answer may start at a token only in the
+window where the token has most context on its shorter side. Tokens carry their
+characters in the paragraph, so that answers are found in any script and with
+any white space.
 """
 
 import dataclasses
@@ -26,8 +27,8 @@ from tasks.squad.settings import NUM_SPECIAL, WindowSizes
 
 FIRST_UNIQUE_ID = 1000000000
 _TRAIN_RECORDS = "train"  # google-research/bert's name.
-_CHUNK = 2048  # Texts that are tokenized together.
-# Released: windows count so much more context for each of their tokens.
+_CHUNK = 2048  # Number of texts that are tokenized together.
+# Added to a window's context for each of its tokens, as released.
 SIZE_WEIGHT = 0.01
 
 
@@ -80,7 +81,8 @@ def training_features(
 ) -> Features:
     """Returns the windows of a training set, from its records if current.
 
-    Logs all questions whose answer is in no window, or only the first ones.
+    Logs the questions whose answer is in no window: all of them, or the first
+    ones.
 
     Raises:
       InputError: there is no window.
@@ -253,7 +255,7 @@ def cut(
 def max_context(
     numbers: np.ndarray, starts: np.ndarray, lengths: np.ndarray
 ) -> np.ndarray:
-    """Returns whether each token of each window has its most context there.
+    """Returns whether each token of each window has most context in it.
 
     Args:
       numbers: int [W], sorted; the text of each window.
@@ -264,7 +266,8 @@ def max_context(
       bool [sum of lengths].
     """
     left = _count_up(lengths)
-    # Number the tokens of all texts: a token has one number in all windows.
+    # Number the tokens of all texts, so that a token has the same number in
+    # all of its windows.
     ends = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
     np.maximum.at(ends, numbers, starts + lengths)
     base = (np.cumsum(ends) - ends)[numbers] + starts
@@ -281,8 +284,8 @@ def answer_tokens(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the first and the last token of each answer: int64 [N] each.
 
-    An answer's tokens are all that have a character of it; -1 if there are
-    none.
+    The tokens of an answer are all tokens with a character of the answer; -1 if
+    there is none.
     """
     bases = _splits([len(text) + 1 for text in question_set.contexts])
     shift = np.repeat(bases[:-1], np.diff(documents.row_splits))
@@ -303,8 +306,8 @@ def answers_in_no_window(
 ) -> list[tuple[str, str]]:
     """Returns (id, reason) of training questions whose answer is in no window.
 
-    As in the released code, their windows are trained on nevertheless, as if
-    the answer were elsewhere in the paragraph.
+    As in the released code, their windows are training examples nevertheless,
+    with the labels of an answer outside of the window.
     """
     is_inside = windows.features.dense["start_positions"][:, 0] > 0
     has_window, has_answer = np.zeros((2, len(question_set)), bool)
