@@ -1,8 +1,8 @@
-"""Finds columns of CoNLL files that are no words or no tags.
+"""Finds columns of CoNLL files that are not words or not tags.
 
-The columns are chosen by flags, and a wrong one is seldom an error in itself: a
-model learns to tag the numbers 1, 2, 3, ... as well. What is certainly wrong is
-refused. What may be right is a warning, one line with the file, the number of
+Flags choose the columns. A wrong column seldom causes an error: a model can
+also learn to tag the numbers 1, 2, 3, ... A column that is certainly wrong is
+refused. A doubtful one gives a warning: one line with the file, the number of
 the line and an example.
 """
 
@@ -18,7 +18,7 @@ _SPAN_TAG = re.compile(r"[BIESLUM]-.+")
 _CHUNK_TYPES = frozenset(
     "NP VP PP ADJP ADVP SBAR PRT CONJP INTJ LST UCP".split()
 )
-_FEW_WORDS = 10  # Fewer of them prove nothing.
+_FEW_WORDS = 10  # Fewer words are not checked.
 _MANY_TAGS = 20
 _MOST = 0.9
 
@@ -37,17 +37,17 @@ class Row(NamedTuple):
 
 
 def check(path: str, rows: Sequence[Row], word: int, tag: int | None) -> None:
-    """Refuses columns that are certainly wrong, and warns of others.
+    """Refuses columns that are certainly wrong; warns of doubtful ones.
 
     Args:
       path: the file, for messages.
-      rows: its first lines, all of the same number of columns.
+      rows: the file's first lines, all with the same number of columns.
       word: the column of words, which may be counted from the end.
-      tag: the column of tags, likewise; None if there is none. Of -1, which is
-        the default, better columns of tags are named.
+      tag: the column of tags, likewise; None if there is none. For -1, the
+        default, a warning names a better column of tags.
 
     Raises:
-      InputError: the words are the numbers of their places, or tags.
+      InputError: the words are their own numbers, or tags.
     """
     if not rows:
         return
@@ -75,18 +75,18 @@ def _check_words(
     word: int,
     tag: int | None,
 ) -> None:
-    """Refuses or warns of words that are numbers, tags or always the same."""
+    """Refuses words that are their numbers or tags; warns of doubtful words."""
     words, width = columns[word], len(columns)
     if width == 1:
         return
     where = f"{path}:{rows[0].number}"
-    others = [i for i in range(width) if i not in (word, tag)]
-    best = max(others, key=lambda i: len({*columns[i]}), default=None)
+    other_columns = [i for i in range(width) if i not in (word, tag)]
+    best = max(other_columns, key=lambda i: len({*columns[i]}), default=None)
     hint = f"is --word_column={word} right?"
     if best is not None and len({*columns[best]}) > 1:
         hint = f"--word_column={best} reads {columns[best][0]!r}"
     numbers = sum(map(bool, map(_NUMBER.fullmatch, words)))
-    if len(words) >= _FEW_WORDS and _are_places(rows, words):
+    if len(words) >= _FEW_WORDS and _are_numbered(rows, words):
         raise errors.InputError(
             f"{where}: column {word} has no words but their places, "
             f"{words[0]}, {words[1]}, ...; {hint}"
@@ -116,8 +116,8 @@ def _check_words(
             )
 
 
-def _are_places(rows: Sequence[Row], words: Sequence[str]) -> bool:
-    """Returns whether words count those of a sentence, or of the file."""
+def _are_numbered(rows: Sequence[Row], words: Sequence[str]) -> bool:
+    """Returns whether words are their numbers in the sentence or the file."""
     if not all(map(str.isdecimal, words)) or int(words[0]) not in (0, 1):
         return False
     first = int(words[0])
@@ -125,8 +125,8 @@ def _are_places(rows: Sequence[Row], words: Sequence[str]) -> bool:
     if all(follows):
         return True
     return all(
-        int(here) == first if row.begins_sentence else follow
-        for row, here, follow in zip(rows[1:], words[1:], follows, strict=True)
+        int(word) == first if row.begins_sentence else follow
+        for row, word, follow in zip(rows[1:], words[1:], follows, strict=True)
     )
 
 
@@ -142,13 +142,13 @@ def _check_sentences(path: str, rows: Sequence[Row]) -> None:
 def _check_comments(path: str, rows: Sequence[Row], tags: list[str]) -> None:
     """Warns of comments that have as many columns as words.
 
-    The pound sign, "# #" in the Penn Treebank, is no comment.
+    The pound sign, "# #" in the Penn Treebank, is not a comment.
     """
     is_hash = [row.cells[0] == "#" for row in rows]
-    known = {t for t, x in zip(tags, is_hash, strict=True) if not x}
-    known |= {"O", "#"}
+    known_tags = {t for t, x in zip(tags, is_hash, strict=True) if not x}
+    known_tags |= {"O", "#"}
     for row, tag, begins in zip(rows, tags, is_hash, strict=True):
-        if begins and tag not in known and not _SPAN_TAG.fullmatch(tag):
+        if begins and tag not in known_tags and not _SPAN_TAG.fullmatch(tag):
             errors.warn_once(
                 f"{path}:{row.number}: a comment? {' '.join(row.cells)!r} is "
                 f"read as a word with the tag {tag!r}"
@@ -159,7 +159,7 @@ def _check_comments(path: str, rows: Sequence[Row], tags: list[str]) -> None:
 def _check_tags(
     path: str, rows: Sequence[Row], tags: Sequence[str], tag: int
 ) -> None:
-    """Warns of tags with spaces, which files with tabs may have."""
+    """Warns of tags with spaces, which are possible in files with tabs."""
     spaced = next((i for i, x in enumerate(tags) if len(x.split()) > 1), None)
     if spaced is not None:
         errors.warn_once(
@@ -180,8 +180,8 @@ def _check_other_columns(
     if types is not None and not types <= _CHUNK_TYPES:
         return
     for i, column in enumerate(columns):
-        others = _types(column) if i not in (word, tag) else None
-        if others and not others <= _CHUNK_TYPES:
+        other_types = _types(column) if i not in (word, tag) else None
+        if other_types and not other_types <= _CHUNK_TYPES:
             k = next(k for k, x in enumerate(column) if x != "O")
             errors.warn_once(
                 f"{path}:{rows[k].number}: column {tag} has the tag "

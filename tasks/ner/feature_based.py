@@ -5,15 +5,15 @@ A choice (Table 7 of the paper) is the layers whose activations a BiLSTM reads:
     embeddings, second_to_last, last   one layer
     concat_last_four                   four layers, concatenated
     weighted_sum_last_four             their learned mean
-    weighted_sum_all                   the same of all layers
+    weighted_sum_all                   the learned mean of all layers
 
 Files:
 
     output_dir/activations/train.float16
-        [J, W, H]: layers, words, hidden units; a word has the activations of
-        its first token; computed once for all choices
+        [J, W, H]: layers, words, hidden units. A word has the activations of
+        its first token. They are computed once for all choices
     output_dir/activations/train.float16.json
-        what they were computed from; written last
+        the settings that they depend on; written last
     output_dir/features/<choice>/            a run of its own, with its report
     output_dir/features/<choice>/result.json
         {"step": 8000, "seconds": 301.2, "values": {"dev": {"f1": 0.95, ...}},
@@ -21,9 +21,9 @@ Files:
     output_dir/feature_results.txt, .json    the table of all choices
 
 An interrupted command continues with the choices that are not finished.
-Activations are used again if they are current and have all layers that are
-needed. The values of a split are used again if made_from is unchanged. A tagger
-that was trained with other settings is refused.
+Activations are reused if they are current and have all layers that are needed.
+The metrics of a split are reused if made_from is unchanged. A tagger that was
+trained with other settings is refused.
 """
 
 import dataclasses
@@ -91,7 +91,7 @@ class Choice:
 
     Attributes:
       name: a key of CHOICES.
-      layers: 0 is the embeddings, L the last layer.
+      layers: numbers of layers: 0 is the embeddings, L the last layer.
       is_mixed: whether the tagger reads their learned mean.
     """
 
@@ -140,8 +140,8 @@ class Result:
       step: the last training step.
       seconds: the duration of training.
       values: metrics by split; {} for a split without tags.
-      made_from: settings by split, as JSON: for TRAIN those of the tagger; for
-        others what the values depend on besides the tagger.
+      made_from: settings by split, as JSON: for TRAIN those of the tagger, for
+        other splits those that the metrics depend on besides the tagger.
     """
 
     step: metadata.Count
@@ -151,8 +151,8 @@ class Result:
 
     def has(self, split: str, made_from: stamp.Stamp) -> bool:
         """Returns whether the values of a split exist and are current."""
-        known = self.made_from.get(split)
-        return split in self.values and made_from.is_same(known)
+        stored = self.made_from.get(split)
+        return split in self.values and made_from.is_same(stored)
 
     def add(
         self, split: str, values: Mapping[str, float], made_from: stamp.Stamp
@@ -183,15 +183,17 @@ def _read_result(folder: str, settings: stamp.Stamp) -> Result | None:
       InputError: the tagger was trained with other settings.
     """
     path = os.path.join(folder, _RESULT)
-    found = metadata.read_if_present(path, Result)
-    if found is None or TRAIN not in found.made_from:  # Of an early version.
+    result = metadata.read_if_present(path, Result)
+    if (
+        result is None or TRAIN not in result.made_from
+    ):  # An early version wrote it.
         return None
     stamp.refuse(
-        settings.difference(found.made_from[TRAIN]),
+        settings.difference(result.made_from[TRAIN]),
         f"{folder} contains a trained tagger; choose another --output_dir, or "
         "remove it",
     )
-    return found
+    return result
 
 
 def write_table(
@@ -271,8 +273,10 @@ class ActivationFile:
 
     def gather(self, words: np.ndarray, layers: Sequence[int]) -> np.ndarray:
         """Returns float16 [..., J, H] of words, int [...]."""
-        found = [self._values[self._rows[layer]][words] for layer in layers]
-        return np.stack(found, axis=-2)
+        activations = [
+            self._values[self._rows[layer]][words] for layer in layers
+        ]
+        return np.stack(activations, axis=-2)
 
 
 def open_activation_file(
@@ -292,7 +296,7 @@ def open_activation_file(
       made_from: what the activations depend on.
       features: features from windowing.encode.
       hidden_size: H.
-      compute: returns batches of StackObjective's predictions.
+      compute: function that returns batches of StackObjective's predictions.
     """
     path = f"{path}.{np.dtype(_ACTIVATION_DTYPE).name}"
     note = features_lib.read_sidecar(path)
@@ -327,9 +331,9 @@ def open_activation_file(
 def _digest_with_paths(model: Any) -> str:
     """Returns the SHA-256 of the paths and values of a model's weights.
 
-    run_directory.weights_digest has the values alone. It cannot replace this
-    digest, which activations and finished taggers of earlier commands have
-    stored: they would be computed again or refused.
+    run_directory.weights_digest covers the values only. It cannot replace this
+    digest, which earlier commands have stored with activations and taggers:
+    activations would be computed again, and taggers refused.
     """
     sha = hashlib.sha256()
     for variable in sorted(model.weights, key=lambda v: v.path):
@@ -357,7 +361,7 @@ def _write_activations(
 
 
 def _allocate(path: str, size: int) -> None:
-    """Allocates a file: with a full disk, writing to a map would crash."""
+    """Allocates a file. On a full disk, writing to a memory map would crash."""
     with open(path, "wb") as file:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
@@ -378,7 +382,7 @@ class ActivationData:
     Attributes:
       config: the flags.
       task: the sets and their windows.
-      job: has the encoder's start and the devices.
+      job: the job, with the encoder to start from and the devices.
       splits: the splits that are used.
       layers: the layers of all choices.
     """
@@ -425,7 +429,7 @@ class ActivationData:
 
     @property
     def _network(self) -> stamp.Stamp:
-        """What activations depend on besides the weights."""
+        """The settings that activations depend on besides the weights."""
         start = self.start
         values = start.config.to_dict() | {"attention": start.attention}
         values = {
@@ -439,7 +443,7 @@ class ActivationData:
     def settings(self) -> stamp.Stamp:
         """The settings with which taggers are trained.
 
-        If nothing is trained, only those that are known.
+        A command that does not train has only some of them.
         """
         tokenizer = self.start.tokenizer
         records = {
@@ -463,7 +467,10 @@ class ActivationData:
         return flags | data | settings
 
     def made_from(self, split: str) -> stamp.Stamp:
-        """Returns what the values of a split depend on besides the tagger."""
+        """Returns the settings that the metrics of a split depend on.
+
+        The tagger's settings are not among them.
+        """
         tagged_set = self.data.split(split)
         values = {"file": tagged_set.digest, "scheme": tagged_set.scheme}
         return stamp.facts("evaluation", values) | self._inputs_of(split)
@@ -477,7 +484,7 @@ class ActivationData:
         return stamp.facts("records", values)
 
     def sentences(self, split: str) -> Features:
-        """Returns sentences as rows of the numbers of words, as input_ids."""
+        """Returns sentences whose input_ids are the numbers of their words."""
         tagged_set = self.data.split(split)
         numbers = np.arange(len(tagged_set.sentences.words))
         label_ids = tagged_set.label_ids
@@ -557,7 +564,7 @@ def run(config: settings.NerConfig) -> None:
     task = NerTask(config, source)
     strategy = finetuning.open_run(config, source.start)
     job = runner.make_job(config, source, task, strategy)
-    chosen = choices(
+    selected = choices(
         config.bilstm.features, source.start.config.num_hidden_layers
     )
     splits = [TRAIN] if config.do_train else []
@@ -568,14 +575,16 @@ def run(config: settings.NerConfig) -> None:
         task=task,
         job=job,
         splits=splits,
-        layers=layers_of(chosen),
+        layers=layers_of(selected),
     )
     folder = os.path.join(config.output_dir, _FOLDER)
     runs = [
         _ChoiceRun(choice, activations, os.path.join(folder, choice.name))
-        for choice in chosen
+        for choice in selected
     ]
-    before = [_read_result(run.folder, activations.settings) for run in runs]
+    earlier_results = [
+        _read_result(run.folder, activations.settings) for run in runs
+    ]
     if config.do_train:
         assembly.write_run_config(config, strategy)
     os.makedirs(folder, exist_ok=True)
@@ -584,7 +593,7 @@ def run(config: settings.NerConfig) -> None:
         file_system.write_text(os.path.join(folder, _LABELS), text)
     results = {
         run.choice.name: run.finish(result)
-        for run, result in zip(runs, before, strict=True)
+        for run, result in zip(runs, earlier_results, strict=True)
     }
     if job.is_chief:
         text = write_table(config.output_dir, results, (DEV, TEST))
@@ -595,7 +604,7 @@ def run(config: settings.NerConfig) -> None:
 
 
 def _source(config: settings.NerConfig) -> model_source.ModelSource:
-    """Returns the encoder; the labels are those of taggers in output_dir."""
+    """Returns the encoder, with the labels of the taggers in output_dir."""
     source = model_source.resolve(config)
     start = dataclasses.replace(
         source.start, labels=read_labels(config.output_dir), num_outputs=None
@@ -611,11 +620,11 @@ class _ChoiceRun:
     activations: ActivationData
     folder: str
 
-    def finish(self, before: Result | None) -> Result:
+    def finish(self, earlier: Result | None) -> Result:
         """Trains and evaluates; returns the result.
 
         Args:
-          before: the result of an earlier command, if there is one.
+          earlier: the result of an earlier command, if there is one.
         """
         activations, config = self.activations, self.activations.config
         job, tagger = activations.job, config.bilstm
@@ -624,11 +633,11 @@ class _ChoiceRun:
             for split in activations.splits
             if split != TRAIN
         }
-        if before is not None:
-            if all(before.has(*item) for item in made_from.items()):
-                return before
+        if earlier is not None:
+            if all(earlier.has(*item) for item in made_from.items()):
+                return earlier
         os.makedirs(self.folder, exist_ok=True)
-        gc.collect()  # Frees the model of the choice before.
+        gc.collect()  # Frees the model of the previous choice.
         with job.builder.strategy.scope():
             model = lstm.BiLstmTagger(
                 num_layers=len(self.choice.layers),
@@ -639,11 +648,11 @@ class _ChoiceRun:
                 rate=tagger.lstm_dropout,
                 seed=config.random_seed,
             )
-        result = self._train_or_load(model, before)
-        is_kept = job.is_chief and (config.do_train or result is before)
+        result = self._train_or_load(model, earlier)
+        is_kept = job.is_chief and (config.do_train or result is earlier)
         if is_kept:
             result.write(self.folder)
-        is_new = config.do_train and result is not before
+        is_new = config.do_train and result is not earlier
         writer = self._open_writer(result, is_new=is_new)
         predictor = inference.Predictor(
             activations.task.objective,
@@ -660,17 +669,17 @@ class _ChoiceRun:
         return result
 
     def _train_or_load(
-        self, model: lstm.BiLstmTagger, before: Result | None
+        self, model: lstm.BiLstmTagger, earlier: Result | None
     ) -> Result:
-        """Returns `before` if it is of the checkpoint, else a new result."""
+        """Returns `earlier` if it fits the checkpoint, else a new result."""
         config, trained_with = (
             self.activations.config,
             self.activations.settings,
         )
-        if before is not None or not config.do_train:
+        if earlier is not None or not config.do_train:
             step = finetuning.restore(config, model, self.folder)
-            if before is not None and step == before.step:
-                return before
+            if earlier is not None and step == earlier.step:
+                return earlier
             if step and not config.do_train:
                 return trained(step, 0.0, trained_with)
         if not config.do_train:
@@ -709,7 +718,7 @@ class _ChoiceRun:
         make_batches = activations.with_activations(
             make_batches, TRAIN, self.choice.layers
         )
-        rate = self._run.learning_rate
+        learning_rate = self._run.learning_rate
         settings = assembly.settings_of(config, activations.settings)
         return finetuning.train_epochs(
             dataclasses.replace(
@@ -721,7 +730,7 @@ class _ChoiceRun:
             model,
             self._run,
             finetuning.TrainingSet(make_batches, len(sentences)),
-            settings=settings.with_values({"learning_rate": rate}),
+            settings=settings.with_values({"learning_rate": learning_rate}),
         )
 
     def _evaluate(
@@ -783,13 +792,13 @@ class _ChoiceRun:
     def _open_writer(self, result: Result, *, is_new: bool) -> Outputs:
         activations, config = self.activations, self.activations.config
         results = grid.Results(self.folder)
-        if is_new:  # Otherwise there is a model card.
+        if is_new:  # Otherwise the folder has a model card.
             results.add(self._run, dataclasses.asdict(result))
-        given = card_flags(config, self._run.learning_rate)
+        flags = card_flags(config, self._run.learning_rate)
         files = dataclasses.replace(
             runner.open_files(activations.job),
             output_dir=self.folder,
-            given_flags=given | {"features": self.choice.name},
+            given_flags=flags | {"features": self.choice.name},
             trains=is_new,
             results=results,
         )
@@ -803,6 +812,6 @@ def card_flags(
     config: settings.NerConfig, learning_rate: float
 ) -> dict[str, Any]:
     """Returns the flags for a model card, with the tagger's learning rate."""
-    given = config_flags.given(config)
-    given.pop("learning_rate", None)
-    return given | {"lstm_learning_rate": learning_rate}
+    flags = config_flags.given(config)
+    flags.pop("learning_rate", None)
+    return flags | {"lstm_learning_rate": learning_rate}

@@ -59,8 +59,8 @@ class Files:
 
     def read(self, split: str) -> word_files.Sentences:
         """Reads the file of a split."""
-        (found,) = self._read_file(split, self._require(split), None)
-        return found
+        (sentences,) = self._read_file(split, self._require(split), None)
+        return sentences
 
     def read_blocks(
         self, split: str, block_sentences: int
@@ -112,7 +112,7 @@ class Files:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What is known of a set without its words.
+    """The properties of a set, without its words.
 
     Attributes:
       path: the file.
@@ -158,7 +158,8 @@ class TaggedSet:
     def written_scheme(self) -> str:
         """The scheme in which tags are compared and written.
 
-        It is that of the file, but BIO2 for IOBES: conlleval ignores S-.
+        BIO2 for IOBES, because conlleval ignores S-; else the scheme of the
+        file.
         """
         return tag_spans.BIO2 if self.scheme == tag_spans.IOBES else self.scheme
 
@@ -166,8 +167,8 @@ class TaggedSet:
     def written(self) -> word_files.Sentences:
         """The sentences with their tags in written_scheme.
 
-        Predictions contain only tags of that scheme: a stray I- or BILOU's L-
-        would never be found.
+        Predictions have only tags of that scheme, so a stray I- or BILOU's L-
+        would count as an error.
         """
         if self.sentences.tags is None:
             return self.sentences
@@ -204,7 +205,7 @@ class NerData:
 
     Attributes:
       files: where the sets are.
-      read: returns the sentences of a split, which it caches.
+      read: function that returns the sentences of a split, cached.
       labels: the model's labels, in the order of its outputs.
       scheme: the scheme of the files' tags; None recognizes it.
       text: raw text to find entities in, if any.
@@ -233,7 +234,7 @@ class NerData:
 
     @property
     def types(self) -> list[str]:
-        """The types of entities; of plain tags the labels."""
+        """The types of entities; for plain tags, the labels."""
         if self.is_plain:
             return list(self.labels)
         kinds = {tag_spans.split_tag(label)[1] for label in self.labels}
@@ -252,7 +253,7 @@ class NerData:
         return self._sets[name]
 
     def summary(self, name: str) -> Summary:
-        """Returns what is known of a set by the name of its split."""
+        """Returns the properties of a set by the name of its split."""
         return self.test if name == TEST else self.split(name).summary
 
     def blocks(self, block_sentences: int) -> Iterator[TaggedSet]:
@@ -263,11 +264,11 @@ class NerData:
 
     @functools.cached_property
     def test(self) -> Summary:
-        """The test set, of which all tags are checked."""
+        """The properties of the test set; checks all of its tags."""
         tags, digest = tag_spans.TagStatistics(), hashlib.sha256()
         num_sentences = num_words = 0
         kinds = set()
-        given = tag_spans.PLAIN if self.is_plain else self.scheme
+        scheme_of_all = tag_spans.PLAIN if self.is_plain else self.scheme
         for sentences in self.files.read_blocks(TEST, _CHECKED_AT_ONCE):
             columns = []
             kinds.add((sentences.tags is not None, sentences.has_documents))
@@ -278,8 +279,9 @@ class NerData:
                 )
             if sentences.tags is not None:
                 tags.add(sentences.split(sentences.tags))
-                # Whether tags are known depends only on their being plain.
-                scheme = given or tag_spans.BIO2
+                # Whether tags are known does not depend on the scheme, except
+                # for plain tags.
+                scheme = scheme_of_all or tag_spans.BIO2
                 word_files.encode_tags(sentences, scheme, self.labels)
                 columns.append(sentences.tags)
             for line in word_files.write(sentences, columns):
@@ -293,7 +295,7 @@ class NerData:
             digest=digest.hexdigest(),
             num_sentences=num_sentences,
             num_words=num_words,
-            scheme=given or tags.scheme,
+            scheme=scheme_of_all or tags.scheme,
             has_tags=sentences.tags is not None,
             has_documents=sentences.has_documents,
         )
@@ -318,29 +320,29 @@ def open_data(
       model_scheme: the scheme of a new model's labels: bio2 or iobes.
       types: types of entities; by default those of the training set.
       text_file: raw text to find entities in, if any.
-      known_labels: the labels of the trained model, or of the one that training
-        starts from; None if they are unknown.
+      known_labels: the labels of the trained model, or of the model that
+        training starts from; None if they are unknown.
       num_outputs: number of outputs of that model's head; None if it is
         unknown.
-      trains: whether a new model is trained. With the same labels as the model
-        that it starts from, it keeps their order.
+      trains: whether a new model is trained. If it has the same labels as the
+        model to start from, it keeps their order.
 
     Raises:
-      InputError: nothing tells the labels of a trained model, or they cannot be
-        those of its head.
+      InputError: the labels of a trained model are unknown, or do not fit its
+        head.
     """
     read = functools.cache(files.read)
     scheme = None if tag_scheme == "auto" else tag_scheme
-    known = task_files.ModelClasses(
+    classes = task_files.ModelClasses(
         labels=known_labels, problem_type=None, num_outputs=num_outputs
     )
     if not trains:
-        known.check(can_be_named=False)
+        classes.check(can_be_named=False)
     if trains:
-        found = _find_labels(read(TRAIN), scheme, model_scheme, types)
-        labels = known.in_model_order_if_same(found)
-    elif known.names is not None:
-        labels = known.names
+        labels_of_set = _find_labels(read(TRAIN), scheme, model_scheme, types)
+        labels = classes.in_model_order_if_same(labels_of_set)
+    elif classes.names is not None:
+        labels = classes.names
     elif files.find(TRAIN) is not None:
         labels = _find_labels(read(TRAIN), scheme, model_scheme, types)
         logging.warning(
@@ -349,8 +351,8 @@ def open_data(
             '"id2label" in its config.json',
             ", ".join(f"{i} is {label}" for i, label in enumerate(labels)),
         )
-    elif known.labels is not None:
-        labels = known.labels
+    elif classes.labels is not None:
+        labels = classes.labels
     else:
         raise errors.InputError(
             'the model does not name its labels: add "id2label" to its '
@@ -378,9 +380,9 @@ def _find_labels(
     types: Sequence[str],
 ) -> list[str]:
     """Returns the labels of a new model from its training set."""
-    found = scheme or word_files.scheme(sentences)
-    kinds = word_files.types(sentences, found)
-    if found == tag_spans.PLAIN:
+    tag_scheme = scheme or word_files.scheme(sentences)
+    kinds = word_files.types(sentences, tag_scheme)
+    if tag_scheme == tag_spans.PLAIN:
         model_scheme = tag_spans.PLAIN
     missing = sorted(set(kinds) - set(types)) if types else []
     if missing:
@@ -390,8 +392,8 @@ def _find_labels(
         )
     if not kinds:
         raise errors.InputError(f"{sentences.path}: all tags are O")
-    logging.info("%s: %s, %s", sentences.path, found, ", ".join(kinds))
-    if found == tag_spans.PLAIN and scheme is None:
+    logging.info("%s: %s, %s", sentences.path, tag_scheme, ", ".join(kinds))
+    if tag_scheme == tag_spans.PLAIN and scheme is None:
         _warn_of_plain(sentences, kinds)
     return tag_spans.labels(types or kinds, model_scheme)
 
@@ -399,7 +401,7 @@ def _find_labels(
 def _warn_of_plain(
     sentences: word_files.Sentences, kinds: Sequence[str]
 ) -> None:
-    """Warns of tags that seem to have been meant as something else.
+    """Warns of plain tags that may be wrong: a wrong column, integers, spans.
 
     Args:
       sentences: sentences with plain tags.

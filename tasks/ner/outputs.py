@@ -21,11 +21,11 @@ PANELS = (
     report.Panel("Accuracy of words", ("train/accuracy", "eval/accuracy")),
     report.Panel("Learning rate", ("train/learning_rate",)),
 )
-_NUM_WORST = 25  # Sentences.
-_NUM_GROUPS = 5  # Of sentences by their length.
-_MAX_TYPES = 30  # In the table of confusions.
-# The types of words outside of entities, and of those that the table of
-# confusions does not list: no file contains them.
+_NUM_WORST = 25  # Number of sentences in the report.
+_NUM_GROUPS = 5  # Number of groups of sentences of similar length.
+_MAX_TYPES = 30  # Rows of the table of confusions.
+# The type of words outside of entities, and the common type of words that the
+# table of confusions does not list. No file has these two types.
 _OUTSIDE, _OTHER = "\n", "\r"
 
 
@@ -35,7 +35,7 @@ class Evaluation:
 
     Attributes:
       values: metrics, among them "score", by which runs are compared.
-      text: the output of conlleval; of plain tags, the metrics.
+      text: the output of conlleval; for plain tags, the metrics.
       sentences: W words and tags, in the scheme in which they are written.
       predicted: W tags in the same scheme.
       losses: float [W].
@@ -168,7 +168,7 @@ def test_results(
 
 def sections(evaluation: Evaluation) -> list[report.Section]:
     """Returns the task's sections of report.html."""
-    found = [report.Section("Confusions of words", _confusions(evaluation))]
+    result = [report.Section("Confusions of words", _confusions(evaluation))]
     if not evaluation.is_plain:
         header = "type true predicted correct precision recall F1".split()
         scores = _score_some(evaluation, range(len(evaluation.sentences)))
@@ -181,9 +181,9 @@ def sections(evaluation: Evaluation) -> list[report.Section]:
             for kind, s in [*scores.by_type.items(), ("all", scores.total)]
         ]
         by_type = report.table(header, rows, minor=["predicted", "correct"])
-        found.insert(0, report.Section("By type", by_type))
-        found.append(report.Section("By length", _by_length(evaluation)))
-    return [*found, report.Section("Worst sentences", _worst(evaluation))]
+        result.insert(0, report.Section("By type", by_type))
+        result.append(report.Section("By length", _by_length(evaluation)))
+    return [*result, report.Section("Worst sentences", _worst(evaluation))]
 
 
 def _by_length(evaluation: Evaluation) -> Markup:
@@ -210,21 +210,21 @@ def _score_some(
 def _confusions(evaluation: Evaluation) -> Markup:
     """Returns the counts of words by true and predicted type.
 
-    Of many types, those with the most words have a row of their own.
+    If there are many types, only those with the most words have a row.
     """
     true = evaluation.types(evaluation.tags)
-    found = evaluation.types(evaluation.predicted)
-    counts = Counter(zip(true, found, strict=True))
-    words = Counter([*true, *found])
+    predicted = evaluation.types(evaluation.predicted)
+    counts = Counter(zip(true, predicted, strict=True))
+    words = Counter([*true, *predicted])
     kinds = sorted(kind for kind, _ in words.most_common(_MAX_TYPES))
     names = ["none" if kind == _OUTSIDE else kind for kind in kinds]
     if len(words) > len(kinds):
         names.append(f"{len(words) - len(kinds)} other types")
-        kept = {*kinds}
+        listed = {*kinds}
         kinds.append(_OTHER)
         merged: Counter = Counter()
         for pair, count in counts.items():
-            row, column = (x if x in kept else _OTHER for x in pair)
+            row, column = (x if x in listed else _OTHER for x in pair)
             merged[row, column] += count
         counts = merged
     rows = [[counts[a, b] for b in kinds] for a in kinds]
@@ -240,23 +240,23 @@ def _worst(evaluation: Evaluation) -> Markup:
     wrong = np.add.reduceat(is_wrong, starts)
     order = np.argsort(-losses, kind="stable")
     worst = order[wrong[order] > 0][:_NUM_WORST]
-    true, found = evaluation.tags, evaluation.predicted
-    kinds = {*evaluation.types(true), *evaluation.types(found)} - {_OUTSIDE}
+    true, predicted = evaluation.tags, evaluation.predicted
+    kinds = {*evaluation.types(true), *evaluation.types(predicted)} - {_OUTSIDE}
     hues = {k: i * 360 // len(kinds) for i, k in enumerate(sorted(kinds))}
-    shown = []
+    items = []
     for i in worst.tolist():
         words = slice(*sentences.row_splits[i : i + 2])
         where = os.path.basename(sentences.where(words.start))
-        shown.append(
+        items.append(
             [
                 _colored("True: ", evaluation, true, words, hues),
-                _colored("Predicted: ", evaluation, found, words, hues),
+                _colored("Predicted: ", evaluation, predicted, words, hues),
                 Markup('<span class="soft">{}, loss {:.3g}</span>').format(
                     where, losses[i]
                 ),
             ]
         )
-    return report.items(shown)
+    return report.items(items)
 
 
 def _colored(

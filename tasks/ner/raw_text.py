@@ -2,10 +2,10 @@ r"""Splits raw text into words, and finds entities by their characters.
 
     "Jim Henson (U.S.) died." -> Jim | Henson | ( | U.S. | ) | died | .
 
-Words are split as in CoNLL-2003: punctuation at either end is a word, except
-for the period of an abbreviation; so are 's, 're, n't and the like at the end.
-A combining mark belongs to the character before it, a Chinese character is a
-word, and dashes, brackets and quotation marks separate words without a space.
+Words are split as in CoNLL-2003. Punctuation at either end is a word, except
+for the period of an abbreviation. The endings 's, 're, n't and the like are
+words. A combining mark belongs to the character before it. A Chinese character
+is a word. Dashes, brackets and quotation marks separate words without a space.
 
 The entities of a line, as written to entities.jsonl:
 
@@ -28,7 +28,7 @@ from tasks.ner import tag_spans, word_files
 ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "St", "Prof", "Inc", "Co", "Corp")
 _ABBREVIATION = re.compile(rf"(?:\w\.)+|(?:{'|'.join(ABBREVIATIONS)})\.")
 APOSTROPHES = "'\u2019"
-# After an apostrophe, at the end of a word; in any case. So is n't.
+# Endings of words after an apostrophe, in any case. n't is one more.
 CLITICS = ("s", "d", "m", "re", "ve", "ll")
 _CLITIC = re.compile(
     f"(?:n[{APOSTROPHES}]t|[{APOSTROPHES}](?:{'|'.join(CLITICS)}))$", re.I
@@ -45,7 +45,7 @@ _JOINT = rf"(?:[^\w\s{BREAKS},]|(?<=\d),(?=\d))*"
 _PARTS = re.compile(
     rf"[{CHINESE}]|{_LETTER}(?:{_JOINT}{_LETTER})*|[^\w\s]", re.DOTALL
 )
-_NUM_DIGITS = 6  # Of probabilities.
+_NUM_DIGITS = 6  # Decimals of probabilities.
 
 
 class Text(NamedTuple):
@@ -55,8 +55,8 @@ class Text(NamedTuple):
       sentences: the words; each line is a document.
       texts: the lines.
       numbers: int64 [W], the line of each word.
-      starts: int64 [W], its first character.
-      ends: int64 [W], the character after its last.
+      starts: int64 [W], the first character of each word.
+      ends: int64 [W], the character after the last one of each word.
     """
 
     sentences: word_files.Sentences
@@ -102,7 +102,7 @@ def _words(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
     """Yields the characters [start, stop) of each word of a sentence."""
     for match in re.compile(r"\S+").finditer(text, begin, end):
         start, stop = match.span()
-        if _CLITIC.fullmatch(match[0]):  # In text that is split already.
+        if _CLITIC.fullmatch(match[0]):  # The text is split already.
             yield start, stop
             continue
         for part in _PARTS.finditer(text, start, stop):
@@ -134,10 +134,11 @@ def find_entities(
     Args:
       text: the lines and their W words.
       tags: W tags.
-      probabilities: float [W], of the tags; an entity has their product.
+      probabilities: float [W], probabilities of the tags; the probability of an
+        entity is their product.
       is_plain: whether each word is an entity of its own.
     """
-    found: list[list[dict[str, Any]]] = [[] for _ in text.texts]
+    entities: list[list[dict[str, Any]]] = [[] for _ in text.texts]
     first = 0
     for part in text.sentences.split(tags):
         for span in tag_spans.spans(part, is_plain=is_plain):
@@ -145,7 +146,7 @@ def find_entities(
             number = int(text.numbers[begin])
             start, stop = int(text.starts[begin]), int(text.ends[end - 1])
             probability = float(np.prod(probabilities[begin:end]))
-            found[number].append(
+            entities[number].append(
                 {
                     "type": span.type,
                     "start": start,
@@ -155,7 +156,7 @@ def find_entities(
                 }
             )
         first += len(part)
-    return found
+    return entities
 
 
 def json_lines(
@@ -163,8 +164,8 @@ def json_lines(
 ) -> bytes:
     """Returns one JSON object for each line."""
     records = (
-        {"text": line, "entities": found}
-        for line, found in zip(text.texts, entities, strict=True)
+        {"text": line, "entities": entities_of_line}
+        for line, entities_of_line in zip(text.texts, entities, strict=True)
     )
     lines = (json.dumps(record, ensure_ascii=False) for record in records)
     return "".join(f"{line}\n" for line in lines).encode("utf-8")

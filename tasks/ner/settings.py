@@ -245,13 +245,15 @@ class NerConfig(run_config.FinetuningConfig):
 
     def _check_features(self) -> None:
         """Raises ValueError for flags without an effect."""
-        given = config_flags.given(self)
+        given_flags = config_flags.given(self)
         if self.bilstm.features == "none":
-            unused = [name for name in given if name.startswith("lstm_")]
+            unused = [name for name in given_flags if name.startswith("lstm_")]
             if unused:
                 raise ValueError(f"--{', --'.join(unused)}: needs --features")
             return
-        unused = [f"--{name}" for name in _NOT_OF_FEATURES if name in given]
+        unused = [
+            f"--{name}" for name in _NOT_OF_FEATURES if name in given_flags
+        ]
         if self.is_grid:
             unused.append("several rates or seeds")
         if unused:

@@ -12,8 +12,8 @@ BILOU's L- and U- are read as E- and S-, BMES's M- as I-. A tag that the scheme
 does not allow, such as an I- after O, begins a span, as in conlleval, the
 script of the CoNLL shared tasks.
 
-A predicted span is correct if its first word, its last word and its type are.
-The scores are printed as by conlleval, which calls spans phrases:
+A predicted span is correct if its first word, its last word and its type are
+correct. The scores are printed as by conlleval, which calls spans phrases:
 
     processed 51578 tokens with 5942 phrases; found: 6755 phrases; correct: ...
     accuracy:  98.21%; precision:  85.63%; recall:  97.34%; FB1:  91.11
@@ -62,7 +62,7 @@ def spans(tags: Sequence[str], *, is_plain: bool = False) -> list[Span]:
     """
     if is_plain:
         return [Span(i, i + 1, tag) for i, tag in enumerate(tags)]
-    found: list[Span] = []
+    result: list[Span] = []
     before, kind_before, begin = OUTSIDE, "", 0
     for i, tag in enumerate([*tags, OUTSIDE]):
         prefix, kind = split_tag(tag)
@@ -70,11 +70,11 @@ def spans(tags: Sequence[str], *, is_plain: bool = False) -> list[Span]:
             kind == kind_before and prefix in "IE" and before not in ("E", "S")
         )
         if before != OUTSIDE and not continues:
-            found.append(Span(begin, i, kind_before))
+            result.append(Span(begin, i, kind_before))
         if before == OUTSIDE or not continues:
             begin = i
         before, kind_before = prefix, kind
-    return found
+    return result
 
 
 def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
@@ -99,8 +99,9 @@ def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
 class TagStatistics:
     """Recognizes the scheme of the tags of any number of sentences.
 
-    Of IOB1 and BIO2, it is the one that fewer tags violate: a stray I- does not
-    make a BIO2 file IOB1. The spans are the same in either case.
+    Tags that may be IOB1 or BIO2 have the scheme that fewer of them violate, so
+    that a stray I- does not make a BIO2 file IOB1. The spans do not depend on
+    this choice.
     """
 
     def __init__(self):
@@ -189,12 +190,12 @@ class Score(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """The fraction of the predicted spans that are correct; 0 of none."""
+        """The fraction of predicted spans that are correct; 0 without any."""
         return self.correct / self.found if self.found else 0.0
 
     @property
     def recall(self) -> float:
-        """The fraction of the true spans that are predicted; 0 of none."""
+        """The fraction of true spans that are predicted; 0 without any."""
         return self.correct / self.true if self.true else 0.0
 
     @property
@@ -222,7 +223,7 @@ class Scores:
     def from_counts(
         cls, tokens: int, right: int, by_type: Mapping[str, Sequence[int]]
     ) -> "Scores":
-        """Returns scores of the values of dataclasses.asdict, read as JSON."""
+        """Returns scores from the JSON of their dataclasses.asdict."""
         scores = {kind: Score(*counts) for kind, counts in by_type.items()}
         return cls(tokens=tokens, right=right, by_type=scores)
 
@@ -305,13 +306,13 @@ def score(
         with the correct tag.
       is_plain: whether each word is a span whose type is its tag.
     """
-    tokens = right = boundaries
+    tokens = num_correct = boundaries
     counts: list[Counter] = [Counter(), Counter(), Counter()]
     for gold, guess in zip(true, predicted, strict=True):
         if len(gold) != len(guess):
             raise ValueError(f"{len(gold)} tags against {len(guess)}")
         tokens += len(gold)
-        right += sum(a == b for a, b in zip(gold, guess, strict=True))
+        num_correct += sum(a == b for a, b in zip(gold, guess, strict=True))
         theirs, ours = (
             set(spans(tags, is_plain=is_plain)) for tags in (gold, guess)
         )
@@ -322,7 +323,7 @@ def score(
         kind: Score(*(count[kind] for count in counts))
         for kind in sorted({*counts[0], *counts[1]})
     }
-    return Scores(tokens=tokens, right=right, by_type=by_type)
+    return Scores(tokens=tokens, right=num_correct, by_type=by_type)
 
 
 def _line(score: Score) -> str:

@@ -41,7 +41,7 @@ class Tagger:
         name: str,
         statistics: features_lib.TokenizationStatistics | None = None,
     ) -> tuple[raw_text.Text, Features | None]:
-        """Splits lines into words; without a word there are no features."""
+        """Splits lines into words; returns no features if there is no word."""
         text = raw_text.split_lines(name, lines)
         sentences = text.sentences
         if not sentences.words:
@@ -57,7 +57,7 @@ class Tagger:
 
         Args:
           sentences: the words.
-          statistics: counts what tokenization loses; if None, it is logged.
+          statistics: counters of lost tokens; None logs the losses.
         """
         tokenizer = self._task_model.start.tokenizer
         return windowing.encode(

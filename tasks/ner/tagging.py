@@ -2,8 +2,8 @@
 
 Only the first token of each word has a label and is predicted; see windowing.
 
-With a CRF, complete sentences of tags are trained on and predicted. Its scores
-of one tag after another are stored in crf.json beside the model, because token
+A CRF is trained on complete sequences of tags and predicts them. Its scores of
+one tag after another are stored in crf.json beside the model, because token
 classifiers of other programs have no variables for them.
 """
 
@@ -57,7 +57,7 @@ class _StoredScores:
 class TaggingObjective:
     """The head, the loss, the metric and the predictions of a tagger.
 
-    The loss is the cross entropy of single words, or that of the model's CRF.
+    The loss is the cross entropy of single words, or the loss of the CRF.
 
     Attributes:
       config: hyperparameters of the encoder.
@@ -125,7 +125,7 @@ class TaggingObjective:
 def with_boundaries(
     features: Features, sentences: word_files.Sentences
 ) -> Features:
-    """Adds to features where sentences begin and end, for a CRF's loss."""
+    """Adds the boundaries of sentences to features, for the loss of a CRF."""
     positions = windowing.word_positions(features)
     rows = sentences.row_splits
     boundaries = np.zeros(features.row_splits[-1], np.int32)
@@ -190,7 +190,7 @@ def best_tags(
 ) -> list[str]:
     """Returns the most probable tag of each word.
 
-    With a CRF, these are the tags of each sentence's most probable sequence.
+    With a CRF, returns the most probable sequence of tags of each sentence.
 
     Args:
       model: may have a CRF, whose scores are model.scores.
@@ -217,9 +217,9 @@ def viterbi(
 
     Args:
       logits: float [n, C].
-      transitions: float [C, C], from row to column.
-      start: float [C], of the first word.
-      end: float [C], of the last word.
+      transitions: float [C, C], score of a column after a row.
+      start: float [C], score of each class at the first word.
+      end: float [C], score of each class at the last word.
     """
     score, before = start + logits[0], []
     for row in logits[1:]:
@@ -233,7 +233,7 @@ def viterbi(
 
 
 def forbidden(labels: Sequence[str], scheme: str) -> crf.Scores:
-    """Returns which tags may not follow another, be first, be last: bool.
+    """Returns bools: which tags may not follow another, be first or be last.
 
     Args:
       labels: C names.
@@ -319,7 +319,7 @@ def refuse_true_case(directory: str) -> None:
 
 
 def true_case_error(path: str) -> errors.InputError:
-    """Returns the error of a file of a model with --true_case."""
+    """Returns the error for a model that was trained with --true_case."""
     return errors.InputError(
         f"{path}: the model was trained with --true_case, which this version "
         "does not have; train it again without the flag"

@@ -54,7 +54,7 @@ class NerTask:
 
         Args:
           config: the flags.
-          source: the model; its labels apply where nothing is trained.
+          source: the model; its labels apply if nothing is trained.
           known_labels: labels of a tagger on features; they replace the
             source's.
 
@@ -205,8 +205,8 @@ class NerTask:
             panels=outputs.PANELS,
             sections=outputs.sections(evaluation),
             facts={
-                shown: values[f"eval_{name}"]
-                for name, shown in (
+                name_in_report: values[f"eval_{name}"]
+                for name, name_in_report in (
                     ("f1", "F1 of entities"),
                     ("accuracy", "accuracy of words"),
                 )
@@ -281,7 +281,7 @@ class NerTask:
 class TestSet:
     """The test set; see jobs.task.PredictedSet. Its items are blocks."""
 
-    __test__ = False  # Not of pytest.
+    __test__ = False  # Not a test class of pytest.
     block_items = 1
     unit = "sentences"
     folder = "predictions_test.incomplete"
@@ -340,7 +340,7 @@ class TestSet:
         return outputs.test_parts(self._task.data, items[0], predicted, tags)
 
     def end(self) -> None:
-        """Warns of what was lost in the words."""
+        """Warns of tokens that were cut and of unknown characters."""
         self._statistics.warn(self._task.data.test.path)
 
     def write(self, blocks: streaming.Blocks, output: Output) -> None:
@@ -430,7 +430,7 @@ class RawTextSet:
         return {outputs.ENTITIES: raw_text.json_lines(text, entities)}
 
     def end(self) -> None:
-        """Warns of what was lost in the words."""
+        """Warns of tokens that were cut and of unknown characters."""
         self._statistics.warn(self._lines.name)
 
     def write(self, blocks: streaming.Blocks, output: Output) -> None:
@@ -465,7 +465,7 @@ def _has_crf(config: NerConfig, source: ModelSource) -> bool:
     """Returns whether the model has a CRF."""
     if config.do_train:
         return config.crf
-    # A checkpoint in output_dir contains the CRF, without crf.json.
+    # A checkpoint in output_dir contains the CRF and has no crf.json.
     if source.stored.get("crf", tagging.has_crf(source.folder)):
         return True
     if config.crf:
@@ -478,10 +478,11 @@ def _has_crf(config: NerConfig, source: ModelSource) -> bool:
 
 
 def _refuse_true_case(config: NerConfig, source: ModelSource) -> None:
-    """Refuses a trained model that read sentences in capitals in another case.
+    """Refuses a model that was trained with --true_case.
 
-    A training may start from one. It also continues an unfinished one if it
-    reads the same words, which the digest of --train_file tells.
+    Such a model read sentences in capitals in another case. A training may
+    start from it. An unfinished training is continued if the digest of
+    --train_file is unchanged, so that the words are the same.
     """
     if config.do_train:
         return

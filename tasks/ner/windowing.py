@@ -1,13 +1,13 @@
-"""Tokenizes words with a label each and arranges them in windows.
+"""Tokenizes labeled words and arranges them in windows.
 
     words      [CLS]  Jim   Hen    ##son  was  a  puppet ##eer  [SEP]
     label_ids   -1   B-PER  I-PER   -1     O   O    O     -1     -1
 
 The first token of a word has its label. A word without a token becomes [UNK],
-so that no word is lost. A word may occur in several windows but has its label
-only where it has the most context, i.e. where the smaller of the numbers
-of tokens before and after it is largest. Words keep their order over all
-windows: the i-th position with a label is word i.
+so that no word is lost. A word may occur in several windows, but has its label
+only in the window where it has the most context: where the smaller of the
+numbers of tokens before and after it is largest. Words keep their order over
+all windows: the i-th position with a label is word i.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from tasks.ner import word_files
 from tasks.ner.settings import WindowSettings
 
 _NUM_SPECIAL = 2  # [CLS] and [SEP].
-_WORDS_AT_ONCE = 1 << 20  # Of windows that are compared.
+_WORDS_AT_ONCE = 1 << 20  # Words whose windows are compared at once.
 
 
 def encode(
@@ -41,7 +41,7 @@ def encode(
       sentences: W words.
       label_ids: int [W], or None for zeros.
       settings: how words are arranged in windows.
-      statistics: count what is lost of the words; None logs it.
+      statistics: counters of lost tokens; None logs the losses.
     """
     room = settings.max_seq_length - _NUM_SPECIAL
     counted = statistics or features_lib.TokenizationStatistics()
@@ -92,7 +92,7 @@ def _tokens(
     most: int,
     statistics: features_lib.TokenizationStatistics,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokenizes words, each of which keeps at most `most` tokens.
+    """Tokenizes words; a word keeps at most `most` tokens.
 
     Returns:
       int32 [T]; the ids of the tokens.
@@ -110,11 +110,11 @@ def _tokens(
     statistics.add(message, is_empty[inverse])
     message = f"of %d words only the first {most} tokens fit"
     statistics.add(message, (counts > most)[inverse])
-    kept = np.minimum(counts, most)[inverse]
-    splits = np.concatenate([[0], np.cumsum(kept)])
-    found = ids[sequences.ranges(begins[inverse], kept)]
-    statistics.add_tokens(found, tokenizer.vocabulary)
-    return found, splits
+    num_kept = np.minimum(counts, most)[inverse]
+    splits = np.concatenate([[0], np.cumsum(num_kept)])
+    kept_ids = ids[sequences.ranges(begins[inverse], num_kept)]
+    statistics.add_tokens(kept_ids, tokenizer.vocabulary)
+    return kept_ids, splits
 
 
 def find_windows(
@@ -131,7 +131,7 @@ def find_windows(
 
     Returns:
       int64 [windows, 4]: the numbers (first, end) of the window's words, and
-      (first, end) of those whose labels are predicted there.
+      (first, end) of the words whose labels this window predicts.
     """
     room = settings.max_seq_length - _NUM_SPECIAL
     middles = np.array(list(_middles(sentences, splits, room, settings)))
@@ -139,7 +139,7 @@ def find_windows(
     start = np.maximum(low, begin - (room - (end - begin)) // 2)
     stop = np.minimum(high, start + room)
     start = np.maximum(low, stop - room)
-    # A word that is cut at either end is left out.
+    # Words that are cut at either end of the window are left out.
     first = np.searchsorted(splits, start, "left")
     last = np.searchsorted(splits, stop, "right") - 1
     extents = np.stack([first, last], axis=1)
@@ -156,8 +156,8 @@ def _middles(
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yields (begin, end, low, high) for each window.
 
-    The words from begin to end are in its middle; its context is within the
-    words from low to high.
+    The words from begin to end are in the middle of the window. Its context is
+    within the words from low to high.
     """
     rows = sentences.row_splits
     bounds = np.arange(len(rows))
@@ -179,7 +179,7 @@ def _middles(
 
 
 def _parts(splits, begin, end, room) -> Iterator[tuple[int, int]]:
-    """Cuts words into parts of half a window, the rest of which is context."""
+    """Cuts words into parts of half a window; the other half is context."""
     while begin < end:
         stop = np.searchsorted(splits, splits[begin] + room // 2, "right") - 1
         stop = min(max(stop, begin + 1), end)
@@ -190,13 +190,13 @@ def _parts(splits, begin, end, room) -> Iterator[tuple[int, int]]:
 def _assign(extents: np.ndarray, splits: np.ndarray) -> np.ndarray:
     """Assigns each word to its best window; drops windows without a word."""
     sizes = extents[:, 1] - extents[:, 0]
-    # Where no word is in a window before and in one after: the memory of a
-    # part does not grow with the set.
+    # Windows are compared part by part, which bounds memory. A part ends where
+    # the windows before share no word with the windows after.
     is_apart = extents[1:, 0] >= np.maximum.accumulate(extents[:-1, 1])
     starts = np.concatenate([[0], np.flatnonzero(is_apart) + 1])
     parts = (np.cumsum(sizes) - sizes)[starts] // _WORDS_AT_ONCE
-    _, kept = np.unique(parts, return_index=True)
-    bounds = np.append(starts[kept], len(extents))
+    _, first_of_part = np.unique(parts, return_index=True)
+    bounds = np.append(starts[first_of_part], len(extents))
     chosen = np.concatenate(
         [
             _best_windows(extents[i:j], splits) + i

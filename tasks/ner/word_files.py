@@ -8,22 +8,21 @@ first line of a word has one, else by spaces:
     EU NNP I-NP I-ORG
     rejects VBZ I-VP O
 
-Empty lines end sentences; -DOCSTART- begins a document and is no word. Lines
+Empty lines end sentences; -DOCSTART- begins a document and is not a word. Lines
 that begin with # and have another number of columns than the words are
 comments. The ranges and empty nodes of CoNLL-U, 3-4 and 5.1 in the first of ten
-columns, are no words.
+columns, are not words.
 
 A row of a table, JSON lines or Parquet, is a sentence:
 
     {"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]}
     {"tokens": ["EU", "rejects"], "ner_tags": [3, 0]}
 
-Tags may be integers, also in quotes. They are positions in a list of names. A
-flag gives this list, or the metadata that Hugging Face's datasets write into
-Parquet.
+Tags may be integers, also in quotes: positions in a list of names. A flag gives
+this list, or the metadata that Hugging Face's datasets write into Parquet.
 
-A row of the single token -DOCSTART- begins a document; if there are any, the
-first row must be one. CoNLL files and JSON lines may be compressed.
+A row of the single token -DOCSTART- begins a document. If there are such rows,
+the first row must be one. CoNLL files and JSON lines may be compressed.
 """
 
 import dataclasses
@@ -45,20 +44,20 @@ TABLE_FORMS = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 DOCUMENT = "-DOCSTART-"
 # Text may follow that is not in columns: "-DOCSTART- (1 EU)".
 _OPENING = re.compile(f"[ \t]*{DOCUMENT}(?:[ \t]|$)")
-# What almost certainly is a mistake: another beginning of a document, the names
-# of columns, and columns with another separator.
+# Almost certain mistakes: another form of -DOCSTART-, the names of columns, and
+# columns with another separator.
 _OTHER_OPENING = re.compile(r"[\W_]*doc[-_]?start", re.I)
 _HEADER = re.compile("(words?|tokens?)[ \t](.*[ \t])?(tags?|labels?|ner)$")
 _OTHER_SEPARATOR = re.compile(
     r"[^\W\d](?:[,;|\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]|\\t)\w"
 )
-# What CoNLL-U has between its words, by the first of its columns.
+# Lines of CoNLL-U that are not words, by the first of their columns.
 _UNIVERSAL_COLUMNS = 10
 _RANGE_OR_EMPTY = re.compile(r"\d+[-.]\d+")
 _CHECKED_WORDS = 10_000
 _LONGEST_SENTENCE = 1000
-_BYTE_ORDER_MARK = "\ufeff"  # Also within files that were joined.
-# What would break the lines and columns of the output.
+_BYTE_ORDER_MARK = "\ufeff"  # Joined files have it in the middle.
+# Characters that would break the lines and columns of the output.
 _BREAKS = frozenset("\t\n\r")
 
 
@@ -76,7 +75,7 @@ class Sentences:
       documents: int64 [D + 1]; document i has the sentences [documents[i],
         documents[i + 1]).
       has_documents: whether the file has -DOCSTART- lines.
-      separator: between the columns.
+      separator: the text between the columns.
     """
 
     path: str
@@ -143,8 +142,8 @@ class _Layout(NamedTuple):
 
 def read_columns(path: str, **options: Any) -> Sentences:
     """Reads a CoNLL file; see `read_column_blocks`."""
-    (found,) = read_column_blocks(path, **options)
-    return found
+    (sentences,) = read_column_blocks(path, **options)
+    return sentences
 
 
 def read_column_blocks(
@@ -161,10 +160,10 @@ def read_column_blocks(
       path: a UTF-8 file, which may be compressed.
       word_column: the column of words, from 0, or from the end with -1.
       tag_column: the column of tags; None if there is none.
-      tag_names: names of integer tags; None if tags are no integers.
-      block_sentences: a block ends with the document in which it reaches this
-        number of sentences, or with its last sentence if the file has no
-        documents; None for a single block.
+      tag_names: names of integer tags; None if tags are not integers.
+      block_sentences: the least number of sentences of a block, which ends with
+        a document, or with any sentence if the file has no documents; None for
+        a single block.
 
     Raises:
       InputError: names the line of the file.
@@ -184,7 +183,7 @@ def read_column_blocks(
 
 
 def _layout(path: str) -> _Layout:
-    """Finds the layout by the first line of a word, and all documents."""
+    """Finds the layout by the first line of a word; looks for documents."""
     first = comment = ""  # A line that begins with # may be a comment.
     has_documents = False
     for _, line in text_files.lines(path):
@@ -276,10 +275,10 @@ def _lines(
                 )
         if _OTHER_OPENING.match(cells[word]) and not other:
             other = f"{number}: {cells[word]!r}"
-        found = None if tag is None else cells[tag].strip(" ")
-        if found is not None and names is not None:
-            found = _name_of(found, names, f"{path}:{number}: the column")
-        yield _Line(number, cells[word], found, False, begins)
+        name = None if tag is None else cells[tag].strip(" ")
+        if name is not None and names is not None:
+            name = _name_of(name, names, f"{path}:{number}: the column")
+        yield _Line(number, cells[word], name, False, begins)
         begins = False
     if between:
         errors.warn_once(
@@ -336,8 +335,8 @@ class Fields:
     """The fields of a row.
 
     Attributes:
-      tokens: contains the words.
-      tags: contains the tags; None to read none.
+      tokens: name of the field of the words.
+      tags: name of the field of the tags; None to read none.
       is_optional: whether a file may lack the tags.
       tag_names: names of integer tags.
     """
@@ -434,7 +433,7 @@ def _table_lines(path: str, form: str, fields: Fields) -> Iterator[_Line]:
 def _row_tags(
     row: text_files.Row, field: str, names: Sequence[str] | None, form: str
 ) -> list[str]:
-    """Returns the names of a row's tags; `names` are those of integers."""
+    """Returns the tags of a row; `names` are the names of integer tags."""
     values = text_files.require(row, field, form, "--tags_field")
     _check_list(row, field, values)
     tags = []
@@ -459,7 +458,7 @@ def _check_list(row: text_files.Row, name: str, value: Any) -> None:
 
 
 def _check_cell(row: text_files.Row, name: str, value: Any) -> None:
-    """Raises InputError for what cannot be written into a column."""
+    """Raises InputError for a value that cannot be written into a column."""
     is_text = isinstance(value, str) and value.strip(" ")
     if not is_text or not _BREAKS.isdisjoint(value):
         raise errors.InputError(
@@ -483,8 +482,8 @@ def _blocks(
 
     Args:
       path: the file.
-      lines: its words and beginnings of documents.
-      has_documents: whether it has such beginnings.
+      lines: the file's words and beginnings of documents.
+      has_documents: whether the file has beginnings of documents.
       separator: see Sentences.
       block_sentences: see read_column_blocks.
 
@@ -567,7 +566,7 @@ def write(
 
 
 def read_tag_names(flag: str) -> list[str]:
-    """Returns the names of a file with one per line, or of a list with commas.
+    """Returns the names in a file, one per line, or in a list with commas.
 
     Raises:
       InputError: a name is empty or occurs twice.
@@ -592,7 +591,7 @@ def _name_of(tag: Any, names: Sequence[str], where: str) -> str:
       where: the file, the line and the column, for messages.
 
     Raises:
-      InputError: the tag is no integer, or has no name.
+      InputError: the tag is not an integer, or has no name.
     """
     is_integer = isinstance(tag, int) and not isinstance(tag, bool)
     if not (is_integer or isinstance(tag, str) and tag.strip(" ").isdecimal()):
@@ -618,11 +617,11 @@ def types(sentences: Sentences, scheme: str) -> list[str]:
     Raises:
       InputError: a tag is not of the scheme; names its line.
     """
-    found: dict[str, int] = {}
+    first_words: dict[str, int] = {}
     for i, tag in enumerate(_tags(sentences)):
-        found.setdefault(tag, i)
+        first_words.setdefault(tag, i)
     result = set()
-    for tag, i in found.items():
+    for tag, i in first_words.items():
         try:
             if (kind := tag_spans.type_of(tag, scheme)) is not None:
                 result.add(kind)
@@ -667,9 +666,9 @@ def encode_tags(
         kind = tag_spans.type_of(tag, ours)
         problem = f"needs label {tag!r}, but the model has {', '.join(labels)}"
         if kind is not None and kind not in kinds:
-            known = ", ".join(sorted(kind for kind in kinds if kind))
+            known_kinds = ", ".join(sorted(kind for kind in kinds if kind))
             name = "tags" if ours == tag_spans.PLAIN else "types"
-            problem = f"is none of the model's {name}: {known}"
+            problem = f"is none of the model's {name}: {known_kinds}"
         raise errors.InputError(
             f"{sentences.where(i)}: tag {_tags(sentences)[i]!r} {problem}"
         )
