@@ -329,6 +329,7 @@ def test_a_checkpoint_of_pretraining_is_resumed_also_with_more_phases():
         phases="32:4",
         num_warmup_steps=1,
         eval_every_steps=2,
+        max_eval_steps=2,
     )
     data = types.SimpleNamespace(
         fingerprint="146 records in 2 shard(s) (0054627f)",
@@ -338,25 +339,20 @@ def test_a_checkpoint_of_pretraining_is_resumed_also_with_more_phases():
     model = types.SimpleNamespace(config=BertConfig(**named(ARCHITECTURE)))
     job = pretraining_job.PretrainingJob(
         config=config,
-        do_train=True,
-        do_eval=False,
         strategy=None,
         objective=None,
         model=model,
         tokenizer=None,
         phases=[types.SimpleNamespace(train=data, held_out=data)],
-        train_batch_size=8,
-        eval_batch_size=8,
-        max_eval_steps=2,
     )
-    found = job.settings(includes_evaluation=True)
+    found = job.settings
     stored = PRETRAINING | NEWER_PRETRAINING
     assert found.to_json() | {"strategy's devices": "CPU"} == stored
     more = dataclasses.replace(
         job,
         config=dataclasses.replace(config, phases="32:4,64:2"),
         phases=job.phases * 2,
-    ).settings(includes_evaluation=True)
+    ).settings
     changes = more.difference(PRETRAINING | {"strategy's devices": "TPU"})
     assert not [change for change in changes if change.forbids_resuming]
     assert len(changes) == 6

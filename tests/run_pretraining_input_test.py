@@ -17,7 +17,7 @@ import run_pretraining
 from data import records, schema
 from foundation import config_flags
 from modeling.config import BertConfig
-from tasks.pretraining import pretraining_data, pretraining_job
+from tasks.pretraining import pretraining_data, pretraining_job, settings
 from tests.pretraining_runs import write_inputs
 from training import precision
 
@@ -468,7 +468,7 @@ def test_shards_that_no_phase_uses_get_a_warning(tmp_path, caplog):
     shards["eval_file"] = shards["input_file"][:4]  # Of lengths 16 and 32.
     for phases, count in (("16:2", 2), ("16:2,32:2", 0)):
         caplog.clear()
-        specs = pretraining_data.parse_phases(phases)
+        specs = settings.parse_phases(phases)
         pretraining_data.open_phases(shards, specs, config, None)
         assert caplog.text.count("no phase uses") == count
         for text in (

@@ -21,7 +21,6 @@ import hashlib
 import json
 import math
 import os
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,6 +31,7 @@ from data import corpus, manifest, pipelines, records, schema
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors, file_system
 from modeling.config import BertConfig
+from tasks.pretraining import settings
 from weights import checkpoint_sources, pretrained, tokenizer_files
 
 
@@ -40,38 +40,6 @@ class Lengths(NamedTuple):
 
     max_seq_length: int
     max_predictions_per_seq: int
-
-
-class PhaseSpec(NamedTuple):
-    """A phase by the flags of a run.
-
-    Without a number of predictions, the phase reads those shards that have its
-    sequence length; with it, all shards must have both lengths.
-    """
-
-    num_steps: int
-    max_seq_length: int
-    max_predictions_per_seq: int | None = None
-
-
-def parse_phases(text: str) -> list[PhaseSpec]:
-    """Parses the value of --phases.
-
-    Raises:
-      InputError: it cannot be parsed, or a length occurs twice.
-    """
-    phases = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*([1-9]\d*):([1-9]\d*)\s*", part)
-        if not match:
-            raise errors.InputError(
-                f"--phases={text}: {part!r} is not LENGTH:STEPS, as in "
-                "128:900000,512:100000"
-            )
-        phases.append(PhaseSpec(int(match[2]), int(match[1])))
-    if len({phase.max_seq_length for phase in phases}) < len(phases):
-        raise errors.InputError(f"--phases={text}: a length occurs twice")
-    return phases
 
 
 def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
@@ -324,7 +292,7 @@ class Phase(NamedTuple):
 
 def open_phases(
     shards: dict[str, list[str]],
-    specs: list[PhaseSpec],
+    specs: list[settings.PhaseSpec],
     config: BertConfig,
     tokenizer: wordpiece.Tokenizer | None,
     *,

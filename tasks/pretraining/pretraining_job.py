@@ -1,4 +1,10 @@
-"""Trains and evaluates a pre-training model, and reports on it."""
+"""Trains and evaluates a pre-training model, and reports on it.
+
+main -> run(config)
+  open_job                  checks the files and opens the devices
+  PretrainingJob.train      all phases; the model, its card, the report
+  PretrainingJob.evaluate   the held-out records of the last phase
+"""
 
 import dataclasses
 import functools
@@ -14,7 +20,7 @@ from absl import logging
 from data import schema
 from data.tokenization import vocabulary, wordpiece
 from foundation import config_flags, progress, stamp
-from jobs import assembly, model_card, report, run_config, run_directory
+from jobs import assembly, model_card, report, run_directory
 from modeling import models
 from modeling.config import BertConfig
 from tasks.pretraining import (
@@ -22,6 +28,7 @@ from tasks.pretraining import (
     pretraining_data,
     pretraining_report,
     redrawn_masks,
+    settings,
 )
 from training import cost, feed, inference, loop
 from training import strategy as strategies
@@ -30,30 +37,92 @@ from weights import model_directory, pretrained
 _HELD_OUT = "held out"
 
 
+def run(config: settings.PretrainingConfig) -> None:
+    """Trains, saves and evaluates a model, as the flags say."""
+    job = open_job(config)
+    warning = None
+    if config.do_train:
+        warning = job.train()
+    if config.do_eval:
+        warning = job.evaluate()
+    run_directory.announce(config.output_dir)
+    if warning is not None:
+        logging.warning("%s", warning)
+
+
+def open_job(config: settings.PretrainingConfig) -> "PretrainingJob":
+    """Checks the flags against the files, and opens the devices.
+
+    Raises:
+      InputError: files do not fit together, or output_dir has another model.
+    """
+    phase_specs = config.phase_specs
+    bert_config = pretrained.read_config(config.bert_config_file)
+    model_directory.check_output_dir(config.output_dir, bert_config)
+    if config.do_train:
+        check_warmup(config.num_warmup_steps, phase_specs)
+        model_directory.check_not_the_start(
+            config.output_dir, config.init_checkpoint
+        )
+    shards = pretraining_data.find_shards(config.input_file, config.eval_file)
+    # Before the first record is read, which initializes the devices.
+    strategy = assembly.make_strategy(config.devices, config.output_dir)
+    tokenizer = pretraining_data.find_tokenizer(
+        shards["input_file"],
+        config.vocab_file,
+        config.do_lower_case,
+        config.init_checkpoint,
+    )
+    phases = pretraining_data.open_phases(
+        shards,
+        phase_specs,
+        bert_config,
+        tokenizer,
+        has_pairs=config.objective == "masked_lm_and_next_sentence",
+    )
+    assembly.check_batch_sizes(
+        config,
+        strategy,
+        train=[config.train_batch_size] if config.do_train else [],
+        others={"eval_batch_size": config.eval_batch_size},
+    )
+    masks = None
+    if config.mask_rates:
+        masks = redrawn_masks.make(
+            config.mask_rates,
+            shards["input_file"],
+            config.do_whole_word_mask,
+            tokenizer,
+            config.random_seed,
+        )
+    run_directory.begin(config, is_chief=strategies.is_chief(strategy))
+    objective = objectives.PretrainingObjective(
+        config.objective, config.next_sentence_loss_weight
+    )
+    return PretrainingJob(
+        config=config,
+        strategy=strategy,
+        objective=objective,
+        model=make_model(bert_config, objective, strategy, config),
+        tokenizer=tokenizer,
+        phases=phases,
+        masks=masks,
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PretrainingJob:
     """A model, its objective and the records to train and evaluate it on."""
 
-    config: run_config.RunConfig
-    do_train: bool
-    do_eval: bool
+    config: settings.PretrainingConfig
     strategy: Any
     objective: objectives.PretrainingObjective
     model: Any  # Made in strategy.scope(), with random weights.
     tokenizer: wordpiece.Tokenizer | None  # None if it is not known.
     phases: Sequence[pretraining_data.Phase]
     masks: redrawn_masks.RedrawnMasks | None = None  # None: the stored ones.
-    train_batch_size: int  # Over all replicas.
-    eval_batch_size: int  # Over all replicas.
-    max_eval_steps: int  # Batches of one evaluation, at most; 0 for all.
 
-    def train(
-        self,
-        *,
-        learning_rate: float,
-        num_warmup_steps: int,
-        eval_every_steps: int,
-    ) -> str | None:
+    def train(self) -> str | None:
         """Trains through all phases and writes the model and the report.
 
         Returns:
@@ -66,9 +135,9 @@ class PretrainingJob:
             self.objective,
             self.model,
             strategy=self.strategy,
-            learning_rate=learning_rate,
+            learning_rate=config.learning_rate,
             num_train_steps=num_steps,
-            num_warmup_steps=num_warmup_steps,
+            num_warmup_steps=config.num_warmup_steps,
         )
         if self.masks is not None:
             draw = functools.partial(
@@ -85,11 +154,9 @@ class PretrainingJob:
                 output_dir=config.output_dir,
                 seed=config.random_seed,
                 selection=loop.Selection(
-                    every=eval_every_steps, export=self._write_model
+                    every=config.eval_every_steps, export=self._write_model
                 ),
-                settings=self.settings(
-                    includes_evaluation=eval_every_steps > 0
-                ),
+                settings=self.settings,
             ),
             warm_start=self._warm_start,
             on_start=functools.partial(
@@ -99,17 +166,13 @@ class PretrainingJob:
         self._write_model(config.output_dir)
         if strategies.is_chief(self.strategy):
             self._begin_card()
-            if not self.do_eval:
+            if not self.config.do_eval:
                 return self._write_report()
         return None
 
-    def settings(self, *, includes_evaluation: bool) -> stamp.Stamp:
-        """Returns what a resumed run compares with its checkpoint's.
-
-        Args:
-          includes_evaluation: whether to include settings of evaluations. They
-            matter if the best checkpoint is chosen by held-out losses.
-        """
+    @property
+    def settings(self) -> stamp.Stamp:
+        """What a resumed run compares with its checkpoint's."""
         architecture = {
             f"bert_config_file's {name}": value
             for name, value in self.model.config.to_dict().items()
@@ -127,8 +190,9 @@ class PretrainingJob:
             | pretrained.contents(self.config.init_checkpoint)
             | stamp.flags("records", records, extendable=True),
         )
-        if not includes_evaluation:
+        if self.config.eval_every_steps == 0:
             return found
+        # The best checkpoint is chosen by losses on the same records.
         held_out = [phase.held_out for phase in self.phases]
         evaluation = {
             # Names that runs which compared no evaluations do not have.
@@ -146,12 +210,12 @@ class PretrainingJob:
 
     def _num_batches(self, records: pretraining_data.ShardSet) -> int:
         """Returns how many batches of a set an evaluation reads."""
-        total = -(-sum(records.counts) // self.eval_batch_size)
-        return min(self.max_eval_steps or total, total)
+        total = -(-sum(records.counts) // self.config.eval_batch_size)
+        return min(self.config.max_eval_steps or total, total)
 
     def _num_evaluated(self, records: pretraining_data.ShardSet) -> int:
         """Returns how many records of a set an evaluation reads."""
-        most = self._num_batches(records) * self.eval_batch_size
+        most = self._num_batches(records) * self.config.eval_batch_size
         return min(most, sum(records.counts))
 
     def evaluate(self) -> str | None:
@@ -173,7 +237,7 @@ class PretrainingJob:
             self._warm_start()
         held_out = self.phases[-1].held_out
         values = self._evaluate(
-            self.phases[-1], held_out.eval_batches(self.eval_batch_size)
+            self.phases[-1], held_out.eval_batches(self.config.eval_batch_size)
         )
         evaluated = self._num_evaluated(held_out)
         if evaluated < sum(held_out.counts):
@@ -181,7 +245,7 @@ class PretrainingJob:
                 "evaluated %d of %d records: --max_eval_steps=%d",
                 evaluated,
                 sum(held_out.counts),
-                self.max_eval_steps,
+                self.config.max_eval_steps,
             )
         if strategies.is_chief(self.strategy):
             values["global_step"] = step or 0
@@ -197,7 +261,7 @@ class PretrainingJob:
                 model_card.add_scores(
                     output_dir, _HELD_OUT, data=data, metrics=values
                 )
-            if self.do_train:
+            if self.config.do_train:
                 return self._write_report(values)
         return None
 
@@ -242,7 +306,7 @@ class PretrainingJob:
         for phase in self.phases:
             steps = min(phase.num_steps, left)
             left -= steps
-            read = steps * self.train_batch_size
+            read = steps * self.config.train_batch_size
             sets = {"training": phase.train, "held out": phase.held_out}
             if phase.held_out is phase.train:
                 del sets["held out"]
@@ -253,7 +317,7 @@ class PretrainingJob:
                 shards = len(records.paths)
                 data.append([name, length, shards, total, passes])
         baseline = {}
-        part = self.eval_batch_size, self._num_batches(last.held_out)
+        part = self.config.eval_batch_size, self._num_batches(last.held_out)
         if self.objective.name != "left_to_right":
             baseline = pretraining_data.baseline(last.held_out, *part)
         if self._shows_predictions:
@@ -322,7 +386,7 @@ class PretrainingJob:
         return pretraining_report.samples(predictions, self._words)
 
     def _phase(self, phase: pretraining_data.Phase) -> loop.Phase:
-        order = (self.train_batch_size, self.config.random_seed)
+        order = (self.config.train_batch_size, self.config.random_seed)
         train = phase.train
         spec = _example_spec(train.schema)
         if self.masks is not None:
@@ -333,7 +397,7 @@ class PretrainingJob:
             evaluate=functools.partial(
                 self._evaluate,
                 phase,
-                phase.held_out.eval_batches(self.eval_batch_size),
+                phase.held_out.eval_batches(self.config.eval_batch_size),
             ),
             describe_batch=train.describe_batch(*order),
             diagnose=train.check_records,
@@ -409,7 +473,7 @@ def make_model(
     bert_config: BertConfig,
     objective: objectives.PretrainingObjective,
     strategy: Any,
-    config: run_config.RunConfig,
+    config: settings.PretrainingConfig,
 ) -> models.PretrainingModel:
     """Makes the model of an objective with random weights."""
     with strategy.scope():
@@ -424,7 +488,7 @@ def make_model(
 
 
 def check_warmup(
-    num_warmup_steps: int, phases: Sequence[pretraining_data.PhaseSpec]
+    num_warmup_steps: int, phases: Sequence[settings.PhaseSpec]
 ) -> None:
     """Logs a warning if the learning rate never reaches its peak."""
     num_steps = sum(phase.num_steps for phase in phases)

@@ -12,7 +12,7 @@ from data.pretraining import masking, packing
 from foundation import errors
 from modeling import models
 from modeling.config import BertConfig
-from tasks.pretraining import objectives, pretraining_data
+from tasks.pretraining import objectives, pretraining_data, settings
 
 LENGTH, PREDICTIONS, VOCABULARY = 32, 5, 40
 CONFIG = BertConfig(
@@ -178,7 +178,7 @@ def shard(packed, tmp_path):
 
 def open_shards(pattern):
     shards = pretraining_data.find_shards(pattern, None)
-    spec = pretraining_data.PhaseSpec(1, LENGTH, PREDICTIONS)
+    spec = settings.PhaseSpec(1, LENGTH, PREDICTIONS)
     (phase,) = pretraining_data.open_phases(shards, [spec], CONFIG, None)
     return phase
 

@@ -17,7 +17,7 @@ from keras import ops
 from foundation import errors
 from modeling import models
 from modeling.config import BertConfig
-from tasks.pretraining import objectives, pretraining_data
+from tasks.pretraining import objectives, pretraining_data, settings
 from training import feed, inference, optimizers, step
 
 CONFIG = BertConfig(
@@ -222,8 +222,8 @@ def test_an_unknown_objective_names_the_flag():
 @pytest.mark.parametrize(
     "flag, specs",
     [
-        ("--phases=9:3", pretraining_data.parse_phases("8:5,9:3")[1:]),
-        ("--max_seq_length=9", [pretraining_data.PhaseSpec(3, 9, 1)]),
+        ("--phases=9:3", settings.parse_phases("8:5,9:3")[1:]),
+        ("--max_seq_length=9", [settings.PhaseSpec(3, 9, 1)]),
     ],
 )
 def test_the_flag_of_a_length_beyond_the_model_is_named(flag, specs):

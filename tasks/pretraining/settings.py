@@ -1,0 +1,219 @@
+"""The flags of run_pretraining.py."""
+
+import dataclasses
+import re
+from typing import Literal, NamedTuple
+
+from foundation import config_flags, errors
+from jobs import run_config
+
+field = config_flags.field
+_OF_ONE_PHASE = ("max_seq_length", "max_predictions_per_seq", "num_train_steps")
+
+
+class PhaseSpec(NamedTuple):
+    """A phase by the flags of a run.
+
+    Without a number of predictions, the phase reads those shards that have its
+    sequence length; with it, all shards must have both lengths.
+    """
+
+    num_steps: int
+    max_seq_length: int
+    max_predictions_per_seq: int | None = None
+
+
+def parse_phases(text: str) -> list[PhaseSpec]:
+    """Parses the value of --phases.
+
+    Raises:
+      InputError: it cannot be parsed, or a length occurs twice.
+    """
+    phases = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([1-9]\d*):([1-9]\d*)\s*", part)
+        if not match:
+            raise errors.InputError(
+                f"--phases={text}: {part!r} is not LENGTH:STEPS, as in "
+                "128:900000,512:100000"
+            )
+        phases.append(PhaseSpec(int(match[2]), int(match[1])))
+    if len({phase.max_seq_length for phase in phases}) < len(phases):
+        raise errors.InputError(f"--phases={text}: a length occurs twice")
+    return phases
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingConfig(run_config.RunConfig):
+    """Everything run_pretraining.py needs to know."""
+
+    bert_config_file: str = field(
+        "JSON of the model's hyperparameters.", affects="execution"
+    )
+    input_file: str = field(
+        "Shards to train on: comma-separated paths or globs.", affects="records"
+    )
+    eval_file: str | None = field(
+        "Held-out shards to evaluate on; by default those of --input_file.",
+        None,
+        affects="evaluation",
+    )
+    vocab_file: str | None = field(
+        "Vocabulary of the shards; by default the one that the manifest "
+        "beside them names.",
+        None,
+        affects="execution",
+    )
+    do_lower_case: bool | None = field(
+        "Whether the text was lower-cased, for shards without a manifest; by "
+        "default as for --init_checkpoint, else false if --vocab_file has "
+        "capitals.",
+        None,
+        affects="execution",
+    )
+    objective: Literal[
+        "masked_lm_and_next_sentence", "masked_lm", "left_to_right"
+    ] = field(
+        "The losses to train on.",
+        "masked_lm_and_next_sentence",
+        affects="result",
+    )
+    next_sentence_loss_weight: float = field(
+        "Weight of the next-sentence loss in its sum with the masked-LM loss; "
+        "the paper's is 1.",
+        1.0,
+        affects="result",
+        above=0,
+    )
+    mask_schedule: str | None = field(
+        "Draw the masks of training again in every step, for this fraction of "
+        "the tokens; FIRST:LAST changes it linearly from the first step to the "
+        "last, as 0.30:0.15. By default the stored masks are used.",
+        None,
+        affects="result",
+    )
+    do_whole_word_mask: bool | None = field(
+        "With --mask_schedule, mask all tokens of a word; by default as the "
+        "manifest of the shards says.",
+        None,
+        affects="result",
+    )
+    do_train: bool = field("Whether to train.", False)
+    do_eval: bool = field("Whether to evaluate.", False)
+    max_seq_length: int = field(
+        "Sequence length of the shards.", 128, affects="result", at_least=1
+    )
+    max_predictions_per_seq: int = field(
+        "Masked positions per sequence of the shards.",
+        20,
+        affects="result",
+        at_least=1,
+    )
+    train_batch_size: int = field(
+        "Sequences per training step, over all replicas.",
+        32,
+        affects="records",
+        at_least=1,
+    )
+    eval_batch_size: int = field(
+        "Sequences per evaluation batch, over all replicas.",
+        8,
+        affects="execution",
+        at_least=1,
+    )
+    learning_rate: float = field(
+        "Peak learning rate.", 5e-5, affects="result", above=0, below=1
+    )
+    num_train_steps: int = field(
+        "Training steps; the learning rate falls to 0 over them.",
+        100000,
+        affects="result",
+        at_least=1,
+    )
+    phases: str | None = field(
+        "Phases of different sequence lengths, LENGTH:STEPS,..., instead of "
+        f"--{', --'.join(_OF_ONE_PHASE)}; "
+        "each reads the shards of --input_file that have its length.",
+        None,
+        affects="records",
+        extendable=True,
+    )
+    num_warmup_steps: int = field(
+        "Steps of rising learning rate.", 10000, affects="result", at_least=0
+    )
+    max_eval_steps: int = field(
+        "Batches of one evaluation, at most; 0 for all records.",
+        100,
+        affects="evaluation",
+        at_least=0,
+    )
+    eval_every_steps: int = field(
+        "Training steps between evaluations; 0 evaluates only with --do_eval, "
+        "at the end.",
+        0,
+        affects="execution",
+        at_least=0,
+    )
+
+    def __post_init__(self):
+        """Refuses contradictory flags."""
+        super().__post_init__()
+        if not (self.do_train or self.do_eval):
+            raise ValueError("--do_train or --do_eval must be given")
+        if (
+            self.next_sentence_loss_weight != 1.0
+            and self.objective != "masked_lm_and_next_sentence"
+        ):
+            raise ValueError(
+                f"--next_sentence_loss_weight: --objective={self.objective} "
+                "has no next-sentence loss"
+            )
+        if self.mask_rates is None and self.do_whole_word_mask is not None:
+            raise ValueError("--do_whole_word_mask: needs --mask_schedule")
+        if self.mask_rates and self.objective == "left_to_right":
+            raise ValueError(
+                f"--mask_schedule={self.mask_schedule}: "
+                "--objective=left_to_right has no masks"
+            )
+        reads_all = self.max_eval_steps == 0 and self.eval_every_steps > 0
+        if self.do_train and reads_all and self.eval_file is None:
+            raise ValueError(
+                "--max_eval_steps=0: each evaluation would read all training "
+                "records; give --eval_file"
+            )
+        if self.phases:
+            given = config_flags.given(self)
+            for name in (*_OF_ONE_PHASE, "max_train_hours"):
+                if name in given:
+                    raise ValueError(f"--{name}: not together with --phases")
+        _ = self.phase_specs
+
+    @property
+    def mask_rates(self) -> tuple[float, float] | None:
+        """The first and the last fraction of --mask_schedule."""
+        if self.mask_schedule is None:
+            return None
+        parts = self.mask_schedule.split(":")
+        try:
+            rates = [float(part) for part in parts]
+        except ValueError:
+            rates = []
+        if not 1 <= len(rates) <= 2 or not all(0 < rate <= 1 for rate in rates):
+            raise ValueError(
+                f"--mask_schedule={self.mask_schedule}: one fraction or two, "
+                "above 0 and at most 1, as 0.15 or 0.30:0.15"
+            )
+        return rates[0], rates[-1]
+
+    @property
+    def phase_specs(self) -> list[PhaseSpec]:
+        """The phases of the run, usually one."""
+        if self.phases:
+            return parse_phases(self.phases)
+        return [
+            PhaseSpec(
+                self.num_train_steps,
+                self.max_seq_length,
+                self.max_predictions_per_seq,
+            )
+        ]
