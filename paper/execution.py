@@ -133,15 +133,15 @@ class Executor:
         Raises:
           InputError: it succeeded with other arguments.
         """
-        found = self._read(command)
-        if not found["succeeded"]:
+        record = self._read(command)
+        if not record["succeeded"]:
             return None
         now = stamp.flags("result", _flags(command.arguments()))
         stamp.refuse(
-            now.difference(_flags(found["arguments"]), is_complete=True),
+            now.difference(_flags(record["arguments"]), is_complete=True),
             f"{command.name} has been made so; take another --output_dir",
         )
-        return found
+        return record
 
     def run(
         self,
@@ -285,8 +285,8 @@ class Executor:
     def _read(self, command: Command) -> dict[str, Any]:
         """Returns the record of a command's attempts."""
         path = self._path(command, "json")
-        found = metadata.read_object(path, _Attempts) or {}
-        return dataclasses.asdict(_Attempts()) | found
+        stored = metadata.read_object(path, _Attempts) or {}
+        return dataclasses.asdict(_Attempts()) | stored
 
     def _path(self, command: Command, ending: str) -> str:
         return os.path.join(

@@ -277,19 +277,17 @@ class Experiments:
             checkpoint=checkpoints.path_of(model.checkpoint, step),
         )
 
-    def start(self, name: str, number: int = 0) -> Model | None:
+    def start(self, name: str, number: int = 0) -> Model:
         """Returns the model of "base", "large", "base_cased" or "large_cased".
 
         It is the released model of the flag --NAME_checkpoint, else one that is
-        pre-trained here; None if the scale has no model of this size.
+        pre-trained here.
 
         Args:
-          name: of the model.
-          number: of several checkpoints in the flag, as for an ensemble.
+          name: one of the scale's `models`, with or without "_cased".
+          number: which of several checkpoints in the flag, as for an ensemble.
         """
-        size = getattr(self.scale, name.removesuffix("_cased"))
-        if size is None:
-            return None
+        size = self.scale.models[name.removesuffix("_cased")]
         given = getattr(self.inputs, f"{name}_checkpoint")
         if given:
             paths = file_system.split_names(given, _is_checkpoint)

@@ -128,17 +128,17 @@ class Table:
     def commands(self) -> list[Command]:
         """Returns all commands once, each after those that it needs."""
         tops = [s.command for row in self.rows for s in row.scores.values()]
-        found: dict[str, Command] = {}
+        by_name: dict[str, Command] = {}
         for top in (*tops, *self.other_commands):
             for command in top.with_needs():
-                found.setdefault(command.name, command)
-        return list(found.values())
+                by_name.setdefault(command.name, command)
+        return list(by_name.values())
 
 
 def commands_of(tables: Sequence[Table]) -> list[Command]:
     """Returns the commands of several tables, each once, in order."""
-    found = {c.name: c for table in tables for c in table.commands()}
-    return list(found.values())
+    by_name = {c.name: c for table in tables for c in table.commands()}
+    return list(by_name.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,6 +220,12 @@ class Scale:
     maskings: Sequence[str]
     tflops: float
     device: str
+
+    @property
+    def models(self) -> dict[str, Size]:
+        """Name in the paper's tables -> size, of those that the scale has."""
+        models = {"base": self.base}
+        return models if self.large is None else {**models, "large": self.large}
 
 
 PAPER = Scale(

@@ -10,7 +10,7 @@ import html
 import os
 import shlex
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import scipy.stats
@@ -89,14 +89,14 @@ def read(score: Score) -> Measured:
     if score.metric.startswith(_FEATURES):
         name = score.metric.removeprefix(_FEATURES)
         path = f"{folder}/feature_results.json"
-        found = metadata.read(path, dict[str, _Feature])
-        if name not in found:
+        features = metadata.read(path, dict[str, _Feature])
+        if name not in features:
             raise errors.InputError(f"{path}: {name} is missing")
-        return _single(score.factor * found[name].values.dev.f1)
-    if runs := grid.rows(folder):
-        best = max(runs, key=lambda run: run[grid.SCORE])
-        by_rate: dict[float, list[Mapping[str, Any]]] = {}
-        for run in runs:
+        return _single(score.factor * features[name].values.dev.f1)
+    if all_runs := grid.rows(folder):
+        best = max(all_runs, key=lambda run: run[grid.SCORE])
+        by_rate: dict[float, list[dict[str, float]]] = {}
+        for run in all_runs:
             by_rate.setdefault(run["learning_rate"], []).append(run)
         rate, runs = max(
             by_rate.items(),
@@ -109,11 +109,11 @@ def read(score: Score) -> Measured:
                 learning_rate=rate,
             )
     path = os.path.join(folder, run_directory.RESULTS_JSON)
-    found = metadata.read_if_present(path, dict[str, metadata.Number]) or {}
-    found |= model_card.metrics_of(folder)
+    metrics = metadata.read_if_present(path, dict[str, metadata.Number]) or {}
+    metrics |= model_card.metrics_of(folder)
     for key in (score.metric, f"eval_{score.metric}"):
-        if key in found:
-            return _single(score.factor * found[key])
+        if key in metrics:
+            return _single(score.factor * metrics[key])
     raise errors.InputError(f"{folder} has no metric {score.metric}")
 
 
@@ -148,7 +148,7 @@ class TableResults:
         self.table = table
         self._commands = table.commands()
         records = {c: executor.record(c) for c in self._commands}
-        self._records = {c: found for c, found in records.items() if found}
+        self._records = {c: x for c, x in records.items() if x}
         scores = [score for row in table.rows for score in row.scores.values()]
         self._measured = {
             score: read(score)
@@ -182,17 +182,17 @@ class TableResults:
         for row in table.rows:
             ours, differences = [], []
             for name in columns:
-                measured = self._measured.get(row.scores.get(name))
-                if measured is None:
-                    ours.append("not run" if name in row.scores else "")
-                    differences.append("")
-                else:
-                    ours.append(measured.text())
-                    paper = row.paper.get(name)
-                    value = measured.value(table.statistic)
-                    differences.append(
-                        "" if paper is None else f"{value - paper:+.1f}"
-                    )
+                text = difference = ""
+                if name in row.scores:
+                    text = "not run"
+                    measured = self._measured.get(row.scores[name])
+                    if measured is not None:
+                        text = measured.text()
+                        if name in row.paper:
+                            value = measured.value(table.statistic)
+                            difference = f"{value - row.paper[name]:+.1f}"
+                ours.append(text)
+                differences.append(difference)
             label = row.label
             if row.paper:
                 paper = [str(row.paper.get(name, "")) for name in columns]
@@ -286,21 +286,21 @@ def write(
     tables: Sequence[Table], executor: Executor, output_dir: str, title: str
 ) -> str:
     """Writes all files; returns the tables as Markdown."""
-    found = [TableResults(table, executor) for table in tables]
-    shown = [result.markdown() for result in found]
+    results = [TableResults(table, executor) for table in tables]
+    shown = [result.markdown() for result in results]
     parts = [
         f"{text}\n{result.markdown_commands()}"
-        for text, result in zip(shown, found, strict=True)
+        for text, result in zip(shown, results, strict=True)
     ]
     file_system.write_text(
         f"{output_dir}/results.md", "\n".join([f"# {title}\n", *parts])
     )
     file_system.write_json(
         f"{output_dir}/results.json",
-        {result.table.name: result.values() for result in found},
+        {result.table.name: result.values() for result in results},
     )
     report.write(
-        f"{output_dir}/results.html", title, [r.section() for r in found]
+        f"{output_dir}/results.html", title, [x.section() for x in results]
     )
     return "\n".join(shown)
 

@@ -49,9 +49,9 @@ def table_1(lab: Experiments) -> Table:
             "test sets."
         )
     for name, values in paper.items():
-        model = lab.start(name)
-        if model is None:
+        if name not in lab.scale.models:
             continue
+        model = lab.start(name)
         submission = f"glue_submission_{name}" if has_tests else None
         seeds = lab.scale.seeds if name == "large" else None
         scores = {
@@ -97,7 +97,7 @@ def table_2(lab: Experiments) -> Table:
     rows = []
     base = lab.start("base")
     rows.append(_squad_row(lab, "BERT-Base (single)", (80.8, 88.5), [base]))
-    if lab.scale.large is not None:
+    if "large" in lab.scale.models:
         larges = [lab.start("large", i) for i in range(lab.scale.ensemble)]
         with_triviaqa = [lab.triviaqa(model) for model in larges]
         for label, models, paper in (
@@ -144,7 +144,7 @@ def _squad_row(
 
 def table_3(lab: Experiments) -> Table:
     """SQuAD 2.0 (section 4.3)."""
-    name = "base" if lab.scale.large is None else "large"
+    name = list(lab.scale.models)[-1]  # The largest.
     model = lab.start(name)
     return Table(
         name="3",
@@ -172,10 +172,10 @@ def table_4(lab: Experiments) -> Table:
         Row(
             label=f"BERT-{name.title()}",
             paper={"accuracy": value},
-            scores={"accuracy": lab.swag(model)},
+            scores={"accuracy": lab.swag(lab.start(name))},
         )
         for name, value in (("base", 81.6), ("large", 86.6))
-        if (model := lab.start(name)) is not None
+        if name in lab.scale.models
     ]
     return Table(
         name="4",
@@ -195,7 +195,7 @@ def table_5(lab: Experiments) -> Table:
         ("sst-2", "accuracy", "SST-2"),
     )
     rows = []
-    for label, objective, bilstm, values in (
+    for label, objective, has_bilstm, values in (
         (
             "masked LM + next sentence",
             "masked_lm_and_next_sentence",
@@ -222,7 +222,8 @@ def table_5(lab: Experiments) -> Table:
         ),
     ):
         model = dataclasses.replace(
-            lab.pretrain(lab.scale.base, objective=objective), bilstm=bilstm
+            lab.pretrain(lab.scale.base, objective=objective),
+            bilstm=has_bilstm,
         )
         seeds = lab.scale.seeds
         scores = {
@@ -321,18 +322,19 @@ def table_7(lab: Experiments) -> Table:
     """CoNLL-2003: fine-tuning and the feature-based approach (section 5.3)."""
     rows = []
     for name, dev, test in (("large", 96.6, 92.8), ("base", 96.4, 92.4)):
+        if name not in lab.scale.models:
+            continue
         model = lab.start(f"{name}_cased")
-        if model is not None:
-            rows.append(
-                Row(
-                    label=f"fine-tuned {name.title()}",
-                    paper={"dev F1": dev, "test F1": test},
-                    scores={
-                        "dev F1": lab.entities(model),
-                        "test F1": lab.entities(model, "test"),
-                    },
-                )
+        rows.append(
+            Row(
+                label=f"fine-tuned {name.title()}",
+                paper={"dev F1": dev, "test F1": test},
+                scores={
+                    "dev F1": lab.entities(model),
+                    "test F1": lab.entities(model, "test"),
+                },
             )
+        )
     model = lab.start("base_cased")
     for label, features, value in (
         ("embeddings", "embeddings", 91.0),
