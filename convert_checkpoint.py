@@ -131,9 +131,11 @@ def main(config: ConversionConfig) -> int:
         print("\n".join(lines))
         code = 0 if is_equal else 1
     if config.output is not None:
-        bert_config = config.bert_config_file and BertConfig.from_json_file(
-            file_system.local(config.bert_config_file)
-        )
+        bert_config = None
+        if config.bert_config_file:
+            bert_config = BertConfig.from_json_file(
+                file_system.local(config.bert_config_file)
+            )
         checkpoint = conversion.load(
             source,
             config=bert_config,

@@ -190,7 +190,7 @@ class PretrainingDataConfig:
     @property
     def shard_paths(self) -> tuple[str, ...]:
         """The paths of the shards, in order."""
-        if self.output_prefix is None:
+        if self.output_file is not None:
             return tuple(
                 file_system.split_names(
                     self.output_file, _has_folder_with_comma

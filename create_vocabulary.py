@@ -90,8 +90,9 @@ def main(config: VocabularyConfig) -> None:
         config.input_file, config.input_format, config.text_column
     )
     size = sum(tf.io.gfile.stat(path).length for path in paths)
-    options = {"unit": "B", "unit_scale": True, "desc": "counting words"}
-    with progress.bar(total=size, **options) as bar:
+    with progress.bar(
+        total=size, unit="B", unit_scale=True, desc="counting words"
+    ) as bar:
         counted = wordpiece_learner.count_words(
             paths,
             normalization.Normalization(
@@ -109,8 +110,9 @@ def main(config: VocabularyConfig) -> None:
     chars = wordpiece_learner.alphabet(
         words, config.limit_alphabet, config.character_coverage
     )
-    options = {"total": config.vocab_size, "desc": "learning tokens"}
-    with progress.bar(mininterval=1, **options) as bar:
+    with progress.bar(
+        mininterval=1, total=config.vocab_size, desc="learning tokens"
+    ) as bar:
 
         def show(done: int, total: int) -> None:
             bar.total = total

@@ -188,9 +188,9 @@ def _summary(path, filled: str, seconds: float) -> None:
         labels = collections.Counter(json.loads(x)["package"] for x in file)
     with open(path("classifier/eval_results.json"), encoding="utf-8") as file:
         accuracy = json.load(file)["eval_accuracy"]
-    baseline = labels.most_common(1)[0][1] / labels.total()
+    most_frequent = labels.most_common(1)[0][1] / labels.total()
     print(f"Package of a held-out paragraph: accuracy {accuracy:.3f}, ", end="")
-    print(f"baseline {baseline:.3f}")
+    print(f"baseline {most_frequent:.3f}")
     print("\nReports for a browser:")
     print(path("pretrained/report.html"), path("classifier/report.html"))
     print("For your own text (one paragraph a line, blank lines between")

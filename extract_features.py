@@ -123,6 +123,7 @@ def main(config: ExtractConfig) -> None:
         max_seq_length=config.max_seq_length,
     )
     start = model.start
+    assert model.folder is not None  # The weights have been found.
     layers = config.layers or ("-1" if output.pooled else "-1,-2,-3,-4")
     modules = sentence_modules.open_modules(
         model.folder,

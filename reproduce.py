@@ -126,8 +126,8 @@ class ReproduceConfig:
     @property
     def part_of(self) -> tuple[int, int]:
         """The number of the part and of all parts; (0, 0) if it is no part."""
-        found = re.fullmatch(r"(\d+)/(\d+)", self.part, re.ASCII)
-        return tuple(map(int, found.groups())) if found else (0, 0)
+        match = re.fullmatch(r"(\d+)/(\d+)", self.part, re.ASCII)
+        return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 config_flags.parse_early(ReproduceConfig, __name__)

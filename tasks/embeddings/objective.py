@@ -9,7 +9,7 @@ several replicas or with accumulated gradients have no further negatives.
 """
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ class EmbeddingObjective:
         own = self.modules
         return {"pooling": own.pooling, "normalize": own.normalize}
 
-    def make_model(self, *, bilstm_size: int, **options: Any) -> Any:
+    def make_model(self, *, bilstm_size: int = 0, **options: Any) -> Any:
         """Makes the model; see task_model.Objective."""
         del bilstm_size
         return models.EmbeddingModel(
@@ -61,13 +61,13 @@ class EmbeddingObjective:
         del model, folder
         return ()
 
-    def loss_weights(self, features: dict) -> dict[str, Any]:
+    def loss_weights(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the number of examples."""
         count = ops.shape(features["input_ids"])[0]
         return {_loss_name(features): ops.cast(count, "float32")}
 
     def forward(
-        self, model: Any, features: dict, dropout_seed: Any = None
+        self, model: Any, features: Mapping[str, Any], dropout_seed: Any = None
     ) -> tuple[dict, dict]:
         """Returns the loss, and the accuracy among in-batch negatives."""
         vectors = model(features, dropout_seed=dropout_seed)
@@ -84,12 +84,14 @@ class EmbeddingObjective:
         accuracy = losses.in_batch_accuracy(logits)
         return {name: losses.in_batch_negatives(logits)}, {"accuracy": accuracy}
 
-    def predict(self, model: Any, features: dict) -> dict[str, Any]:
+    def predict(
+        self, model: Any, features: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Returns the vectors float32 [B, H], or [B, K, H]."""
         return {VECTORS: model(features)}
 
 
-def _loss_name(features: dict) -> str:
+def _loss_name(features: Mapping[str, Any]) -> str:
     is_regression = "label_ids" in features
     return "cosine_loss" if is_regression else "in_batch_loss"
 
