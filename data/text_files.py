@@ -212,6 +212,7 @@ def read_tsv(path: str) -> Iterator[Row]:
 def _read_csv(path: str, separator: str = ",") -> Iterator[Row]:
     """Yields rows in which quoted cells may contain separators and newlines."""
     first_line = line = ""
+    row_lines: list[str] = []  # Those that the reader has taken of a row.
 
     def text() -> Iterator[str]:
         nonlocal first_line, line
@@ -219,6 +220,7 @@ def _read_csv(path: str, separator: str = ",") -> Iterator[Row]:
             first_line = first_line or block.lstrip().partition("\n")[0]
             for next_line in io.StringIO(block, newline=""):
                 line = next_line
+                row_lines.append(line)
                 yield line
 
     csv.field_size_limit(_LONGEST_FIELD)
@@ -235,12 +237,45 @@ def _read_csv(path: str, separator: str = ",") -> Iterator[Row]:
                     f"{path}:{begin}: some lines end in \\r, others in \\n; "
                     "within a text, both need quotation marks"
                 )
+            row_lines.clear()
             yield Row(path, begin, cells)
     except csv.Error as error:
         header = first_line.split(separator)
+        hint = _other_separator(header, "csv")
+        opened = _opening_line(row_lines, separator)
+        if opened is None:
+            raise errors.InputError(
+                f"{path}:{end + 1}: {error}{hint}"
+            ) from None
         raise errors.InputError(
-            f"{path}:{end + 1}: {error}{_other_separator(header, 'csv')}"
+            f"{path}:{end + 1 + opened}: the cell that a quotation mark begins "
+            f"here does not end with one ({error}); within it, a quotation "
+            f"mark is written twice{hint}"
         ) from None
+
+
+def _opening_line(row_lines: Sequence[str], separator: str) -> int | None:
+    """Returns which line of a malformed row opens its last quoted cell.
+
+    Args:
+      row_lines: the lines of a row in which a quoted cell does not end before
+        a separator or the end of a line.
+      separator: of the cells.
+
+    Returns:
+      The index of the line; None if no cell of the row is quoted.
+    """
+    opened, is_open, before = None, False, separator
+    for index, line in enumerate(row_lines):
+        for character in line:
+            if character == '"' and is_open:
+                is_open = False
+            elif character == '"' and before in (separator, "\n", "\r"):
+                opened, is_open = index, True
+            elif character == '"' and before == '"':
+                is_open = True  # Two marks within a quoted cell.
+            before = character
+    return opened
 
 
 def _read_jsonl(path: str) -> Iterator[Row]:
@@ -450,12 +485,15 @@ def require(
     """
     if name not in row.cells:
         names = list(row.cells)
-        # The header is what lacks the column.
-        where = f"{row.path}:1" if form in ("csv", "tsv") else row.where
-        shown = errors.listed(map(repr, names))
+        shown = errors.listed(f"{x!r:.50}" for x in names)
         chosen = f" ({flag} chooses it)" if flag else ""
+        if form not in ("csv", "tsv"):
+            raise errors.InputError(
+                f"{row.where}: no column {name!r}, only: {shown}{chosen}"
+            )
         raise errors.InputError(
-            f"{where}: no column {name!r}, only: {shown}{chosen}"
+            f"{row.path}:1: no column {name!r}{chosen} in the first line, "
+            f"which must be the header; read as the header: {shown}"
             f"{_other_separator(names, form)}"
         )
     return row.cells[name]

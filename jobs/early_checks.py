@@ -71,12 +71,32 @@ def _check_checkpoint(path: str) -> None:
     )
 
 
-def check_paths(paths: Mapping[str, str | None]) -> None:
+def check_folder(path: str, flag: str) -> None:
+    """Refuses the name of a folder where there is none.
+
+    Args:
+      path: the folder.
+      flag: that names it.
+
+    Raises:
+      InputError: names the flag.
+    """
+    if file_system.is_folder(path):
+        return
+    found = "is a file, not a" if file_system.exists(path) else "no such"
+    raise errors.InputError(f"--{flag}={path}: {found} directory")
+
+
+def check_paths(
+    paths: Mapping[str, str | None], *, allows_folders: bool = True
+) -> None:
     """Refuses names of files or folders where nothing is.
 
     Args:
       paths: flag -> name of a file, possibly without the ending of its
-        compressed form, a folder, or a pattern; - is standard input.
+        compressed form, a folder, or a pattern; - is standard input. A flag
+        whose name ends in _dir names a folder.
+      allows_folders: whether the other flags may name folders.
 
     Raises:
       InputError: names the flag.
@@ -84,7 +104,12 @@ def check_paths(paths: Mapping[str, str | None]) -> None:
     for flag, path in paths.items():
         if path in (None, "-") or file_system.is_remote(path):
             continue
-        if file_system.is_folder(path) or file_system.PATTERN.search(path):
+        if flag.endswith("_dir"):
+            check_folder(path, flag)
+            continue
+        if file_system.PATTERN.search(path):
+            continue
+        if allows_folders and file_system.is_folder(path):
             continue
         try:
             file_system.find(path)

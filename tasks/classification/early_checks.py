@@ -29,11 +29,12 @@ def check(config: ClassifierConfig) -> None:
             continue
         if config.task_name is not None and config.is_own_table:
             raise errors.InputError(
-                f"--task_name={config.task_name}: --{split}_file is required"
+                f"--task_name={config.task_name}: "
+                f"{sentence_files.required(split)}"
             )
         if files.data_dir is None:
             other = "" if config.task_name is None else "--data_dir or "
-            raise errors.InputError(f"{other}--{split}_file is required")
+            raise errors.InputError(f"{other}{sentence_files.required(split)}")
     early_checks.check_model(config)
     early_checks.check_paths(
         {

@@ -62,6 +62,14 @@ class DataFiles:
         return self.split.partition("_")[0]
 
 
+def required(split: str) -> str:
+    """Returns the message of a command that lacks one of a user's tables."""
+    message = f"--{split}_file is required"
+    if split == DEV:
+        message += ", or --dev_fraction=0.1: this part of --train_file"
+    return message
+
+
 def read_lines(num_texts: int, *, of_jsonl: bool) -> Iterator[Example]:
     """Yields the examples of standard input: a text, or a pair with a tab.
 

@@ -610,7 +610,7 @@ def _read(
         return Examples(read, path)
     if not path and not spec.files:
         raise errors.InputError(
-            f"--task_name={name}: --{split}_file is required"
+            f"--task_name={name}: {sentence_files.required(split)}"
         )
     is_named = bool(path)
     if not path:

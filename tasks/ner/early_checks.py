@@ -13,10 +13,12 @@ def check(config: NerConfig) -> None:
     early_checks.check_model(config)
     files = config.files
     early_checks.check_paths(
+        {"train_file": files.train_file, "dev_file": files.dev_file},
+        allows_folders=False,
+    )
+    early_checks.check_paths(
         {
             "data_dir": files.data_dir,
-            "train_file": files.train_file,
-            "dev_file": files.dev_file,
             "test_file": files.test_file,
             "text_file": config.text_file,
         }

@@ -16,4 +16,4 @@ def check(config: SquadConfig) -> None:
     for flag in ("train_file", "predict_file"):
         names = getattr(config, flag) or ""
         for name in file_system.split_names(names, file_system.exists):
-            early_checks.check_paths({flag: name})
+            early_checks.check_paths({flag: name}, allows_folders=False)

@@ -138,10 +138,19 @@ def refusal(tmp_path, form, text):
         ("tsv", "text\tlabel\na\n", ":2: 1 columns, but the header has 2"),
         ("tsv", "text\tlabel\na\tb\t\n", ":2: 3 columns, but the header ha"),
         ("tsv", "text\na\tb\n", ":2: 2 columns, but the header has 1"),
-        ("csv", 'text,label\n"a,b\n', ":2: unexpected end of data"),
+        ("csv", 'text,label\n"a,b\n', ":2: the cell that a quota"),
+        # The row begins at line 2, and its open quotation at line 4.
+        ("csv", 'text,label\n"a ""b""\n""\n","c\nd,e\n', ":4: the cell that"),
+        (
+            "csv",
+            'text,label\nf,g\n"a,b\n"c, d",e\n',
+            ":3: the cell that a quot",
+        ),
         ("csv", "text,label,text\na,b,c\n", ": the header names the column 't"),
         ("tsv", "a\tlabel\tlabel\na\tb\tc\n", ": the header names the column"),
-        ("tsv", "words\tlabel\na\tb\n", ":1: no column 'text', only: 'words'"),
+        ("tsv", "words\tlabel\na\tb\n", ":1: no column 'text'"),
+        # A table without a header.
+        ("csv", "a,b\nc,d\n", ":1: no column 'text' (--text_column chooses"),
         ("jsonl", '{"text": "a", "label": 1}\n{"te', ":2: not JSON"),
         ("jsonl", "[1]\n", ":1: not a JSON object"),
         ("jsonl", '{"text": [], "label": 1}\n', ":1: 'text' is no text"),
@@ -169,8 +178,8 @@ def test_what_does_not_fit_is_named(tmp_path, form, text, message):
         ("csv", "text|label\na|b\n", ":1: no column 'text'"),
         ("csv", "text\tlabel\na\tb\n", ":1: no column 'text'"),
         ("csv", "text;label\na, b, c;d\n", ":2: 3 columns, but the header"),
-        ("csv", 'text;label\n"a;b";c\n', ":2: ',' expected after '\"'"),
-        ("csv", '"text";"label"\n"a";"b"\n', ":1: ',' expected after '\"'"),
+        ("csv", 'text;label\n"a;b";c\n', ":2: the cell that a quotation"),
+        ("csv", '"text";"label"\n"a";"b"\n', ":1: the cell that a quotation"),
         ("tsv", "text;label\na;b\n", ":1: no column 'text'"),
         ("tsv", "text,label\na,b\n", ":1: no column 'text'"),
         ("tsv", "text,label\na\tb,c\n", ":2: 2 columns, but the header has 1"),
@@ -209,8 +218,9 @@ def test_a_missing_column_is_named_with_its_flag(tmp_path, what):
     with pytest.raises(errors.InputError) as caught:
         read(path, "csv", **{f"{what}_column": "stars"})
     assert str(caught.value) == (
-        f"{path}:1: no column 'stars', only: 'text', 'label' "
-        f"(--{what}_column chooses it)"
+        f"{path}:1: no column 'stars' (--{what}_column chooses it) in the "
+        "first line, which must be the header; read as the header: 'text', "
+        "'label'"
     )
 
 

@@ -64,7 +64,7 @@ REFUSED = [
     (
         "run_classifier",
         CSV | {"label_column": None},
-        "t.csv:1: no column 'label', only: 'text', 'stars' (--label_column",
+        "t.csv:1: no column 'label' (--label_column",
     ),
     (
         "run_classifier",
@@ -94,7 +94,11 @@ REFUSED = [
         "--train_file=t.json: the end",
     ),
     ("run_embeddings", {"do_eval": True}, "--train_file is required"),
-    ("run_ner", {"data_dir": "conll"}, "--data_dir: conll: no such file"),
+    ("run_ner", {"data_dir": "conll"}, "--data_dir=conll: no such directory"),
+    ("run_ner", {"data_dir": "t.csv"}, "--data_dir=t.csv: is a file, not a"),
+    ("run_ner", {"train_file": "model"}, "--train_file: model: is a directory"),
+    ("run_squad", {"train_file": "model"}, "model: is a directory, not a file"),
+    ("run_classifier", CSV | {"num_seeds": 2}, "--dev_fraction"),
 ]
 
 
