@@ -358,20 +358,13 @@ def loop_options(
     return loop.Options(
         output_dir=output_dir,
         seed=seed,
-        num_accumulation_steps=config.loop.gradient_accumulation_steps,
-        iterations_per_loop=config.loop.iterations_per_loop,
+        flags=config.loop,
         log_every=config.loop.log_every_steps or log_every,
-        save_checkpoints_steps=config.loop.save_checkpoints_steps,
-        keep_checkpoint_max=config.loop.keep_checkpoint_max,
         selection=selection,
         jit_compile=uses_xla(config.devices),
         compile_functions=compiles_functions(config.devices, num_train_steps),
-        profile_steps=config.loop.profile_range,
         settings=settings,
-        allows_changed_data=config.loop.allow_changed_data,
         task_settings=task_settings or {},
-        is_dry=config.loop.dry_run,
-        peak_tflops=config.loop.peak_tflops,
     )
 
 

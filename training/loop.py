@@ -32,6 +32,7 @@ from training import (
     precision,
     preemption,
 )
+from training import settings as flag_groups
 from training import step as steps
 from training import strategy as strategies
 
@@ -76,43 +77,28 @@ class Options:
 
     Attributes:
         output_dir: directory of checkpoints and metrics.
-        seed: of dropout.
-        num_accumulation_steps: micro-batches per step and replica.
-        iterations_per_loop: the most steps per compiled call.
+        seed: seed of the dropout masks.
+        flags: the flags of the loop; those of the model's memory and of
+            throughput are not used here.
         log_every: steps between lines of metrics.
-        save_checkpoints_steps: steps between checkpoints.
-        keep_checkpoint_max: number of checkpoints to keep, at least 1.
         selection: when to evaluate, and which model is the best.
         jit_compile: whether XLA compiles the step; on several devices, its
             forward and backward pass only.
         compile_functions: whether XLA compiles only the model's replaceable
             functions; see foundation.replacement.
-        profile_steps: the steps a to b of which to write a profile; None for
-            no profile.
         settings: what a resumed run compares with its checkpoint's.
-        allows_changed_data: whether it may go on with other records or
-            evaluations.
         task_settings: JSON values that a checkpoint stores; see `last_state`.
-        is_dry: whether to report the cost of the run instead of training.
-        peak_tflops: of one device, for that report; None to measure a step.
     """
 
     output_dir: str
     seed: int
-    num_accumulation_steps: int = 1
-    iterations_per_loop: int = 1000
+    flags: flag_groups.Loop = flag_groups.Loop()
     log_every: int = 100
-    save_checkpoints_steps: int = 1000
-    keep_checkpoint_max: int = 5
     selection: Selection = Selection()
     jit_compile: bool = False
     compile_functions: bool = False
-    profile_steps: tuple[int, int] | None = None
     settings: stamp.Stamp = stamp.Stamp()
-    allows_changed_data: bool = False
     task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    is_dry: bool = False
-    peak_tflops: float | None = None
 
 
 class Phase(NamedTuple):
@@ -193,7 +179,7 @@ def train(
     loop.restore(warm_start)
     first_step = loop.progress.step
     _check_same_step(first_step, strategy, options.output_dir)
-    if options.is_dry:
+    if options.flags.dry_run:
         for phase in phases:
             loop.report_cost(phase)
         raise SystemExit(0)
@@ -301,7 +287,7 @@ class Loop:
         self._is_chief = strategies.is_chief(strategy)
         self.saver = checkpoints.Checkpoints(
             options.output_dir,
-            keep_max=options.keep_checkpoint_max,
+            keep_max=options.flags.keep_checkpoint_max,
             is_chief=self._is_chief,
         )
         self.best = checkpoints.BestCheckpoint(
@@ -354,7 +340,7 @@ class Loop:
     def _compare(self, latest: str, old: Mapping[str, Any]) -> None:
         """Refuses other records and evaluations, and warns of the rest."""
         changes = self._settings.difference(old)
-        if not self.options.allows_changed_data:
+        if not self.options.flags.allow_changed_data:
             stamp.refuse(
                 [change for change in changes if change.forbids_resuming],
                 f"the run in {latest} would go on with other records or "
@@ -433,32 +419,33 @@ class Loop:
         )
 
     def _batches(self, phase: Phase, first_batch: int) -> Any:
+        num_parts = self.options.flags.gradient_accumulation_steps
         return iter(
             feed.distribute(
                 self.strategy,
                 phase.make_batches,
                 first_batch=first_batch,
-                num_accumulation_steps=self.options.num_accumulation_steps,
+                num_accumulation_steps=num_parts,
                 is_endless=True,
             )
         )
 
     def report_cost(self, phase: Phase) -> None:
         """Prints what a phase costs; measures two steps for their time."""
-        options = self.options
+        flags = self.options.flags
         replicas = self.strategy.num_replicas_in_sync
         found = cost.estimate(
             self.learner,
             self._train_step(),
             phase.make_batches,
             replicas=replicas,
-            accumulation=options.num_accumulation_steps,
+            accumulation=flags.gradient_accumulation_steps,
         )
         lines = found.lines(phase.num_steps)
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()  # The steps below may use up the memory.
-        if options.peak_tflops is not None:
-            speed = _UTILIZATION * options.peak_tflops * 1e12 * replicas
+        if flags.peak_tflops is not None:
+            speed = _UTILIZATION * flags.peak_tflops * 1e12 * replicas
             seconds = found.flops / speed
             source = f"at {_UTILIZATION:.0%} of --peak_tflops"
         elif found.fits:
@@ -475,6 +462,7 @@ class Loop:
 
     def _train(self, train_step: steps.TrainStep, batches: Any) -> None:
         """Calls the compiled steps until the phase ends."""
+        flags = self.options.flags
         steps_per_call, is_first = 1, True
         while self.progress.step < self._end():
             number = min(steps_per_call, self._steps_to_next_action())
@@ -495,13 +483,13 @@ class Loop:
             )
             steps_per_call = min(
                 max(1, int(_SECONDS_PER_CALL / max(seconds_per_step, 1e-6))),
-                self.options.iterations_per_loop,
+                flags.iterations_per_loop,
             )
             if self.learner.run_clock:
                 self.learner.run_clock.tick(self.progress.step, elapsed)
             self.writer.progress(self.progress.step)
             stop_signal = self._act(train_step.global_batch_size, stop_signal)
-            if stop_signal or self._is_due(self.options.save_checkpoints_steps):
+            if stop_signal or self._is_due(flags.save_checkpoints_steps):
                 self._save()
             if stop_signal:
                 self._exit(stop_signal)
@@ -509,7 +497,7 @@ class Loop:
 
     def _profile(self, *, is_end: bool = False) -> None:
         """Starts or ends the profile of --profile_steps, for TensorBoard."""
-        first, last = self.options.profile_steps or (0, 0)
+        first, last = self.options.flags.profile_range or (0, 0)
         is_wanted = first <= self.progress.step < last and not is_end
         if is_wanted == self._is_profiling or not self._is_chief:
             return
@@ -575,11 +563,11 @@ class Loop:
 
     def _steps_to_next_action(self) -> int:
         options, step = self.options, self.progress.step
-        periods = [options.log_every, options.save_checkpoints_steps]
+        periods = [options.log_every, options.flags.save_checkpoints_steps]
         if self._phase.evaluate:
             periods.append(options.selection.every)
         ends = [step + p - step % p for p in periods if p]
-        ends += [x for x in options.profile_steps or () if x > step]
+        ends += [x for x in options.flags.profile_range or () if x > step]
         return min([self._end(), *ends]) - step
 
     def _is_due(self, period: int) -> bool:

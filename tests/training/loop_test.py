@@ -181,7 +181,7 @@ def test_averages_change_no_weight_of_the_training(tmp_path):
 
 
 def test_the_profile_of_some_steps_is_written(tmp_path):
-    toy_run.make({**QUICK, "profile_steps": (2, 4)})[0](str(tmp_path))
+    toy_run.make({**QUICK, "profile_steps": "2:4"})[0](str(tmp_path))
     assert list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))
 
 

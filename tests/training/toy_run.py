@@ -27,6 +27,7 @@ from training import (
     loop,
     optimizers,
     precision,
+    settings,
     step,
     strategy,
 )
@@ -258,18 +259,20 @@ def make(options):
             options=loop.Options(
                 output_dir=output_dir,
                 seed=12345,
-                num_accumulation_steps=options["accumulation"],
+                flags=settings.Loop(
+                    gradient_accumulation_steps=options["accumulation"],
+                    save_checkpoints_steps=options["save_every"],
+                    profile_steps=options["profile_steps"],
+                    dry_run=options["is_dry"],
+                    allow_changed_data=options["allows_changed_data"],
+                ),
                 log_every=options["log_every"],
-                save_checkpoints_steps=options["save_every"],
                 selection=loop.Selection(
                     every=options["eval_every"], patience=options["patience"]
                 ),
                 jit_compile=options["jit"],
-                profile_steps=options["profile_steps"],
-                is_dry=options["is_dry"],
                 settings=stamp.flags("result", options["settings"])
                 | stamp.flags("records", options["data_settings"]),
-                allows_changed_data=options["allows_changed_data"],
             ),
         )
 
