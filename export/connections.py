@@ -14,8 +14,10 @@ import os
 import resource
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
+import aiohttp
 from absl import logging
 from aiohttp import web
 
@@ -36,10 +38,10 @@ class Limits:
     """What connections may do.
 
     Attributes:
-      max_connections: at the same time.
-      receive_seconds: for the head of a request, and for its body.
-      answer_seconds: until the client has taken an answer.
-      idle_seconds: between two requests.
+      max_connections: the most connections at the same time.
+      receive_seconds: the time for the head of a request, and for its body.
+      answer_seconds: the time until the client has taken an answer.
+      idle_seconds: the time between two requests.
     """
 
     max_connections: int = _MOST
@@ -54,11 +56,14 @@ class Limits:
         return self.answer_seconds if waits_for == ANSWER else self.idle_seconds
 
 
+DEFAULTS = Limits()
+
+
 class BodyInterrupted(asyncio.TimeoutError):
     """Raised where a body is read that takes too long or too much memory.
 
     Attributes:
-      status: of the answer.
+      status: the HTTP status of the answer.
     """
 
     def __init__(self, status: int, line: str):
@@ -79,15 +84,16 @@ class Connection(web.RequestHandler):
         """Takes the arguments of aiohttp's class."""
         super().__init__(*values, **named)
         self._wait_for(HEAD)
-        self._content: asyncio.StreamReader | None = None
+        self._content: aiohttp.StreamReader | None = None
         # aiohttp forgets its own before all bytes are sent.
-        self._socket: asyncio.Transport | None = None
+        self._socket: asyncio.WriteTransport | None = None
 
     def _wait_for(self, what: str | None) -> None:
         self.waits_for, self.since = what, self._loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begins to wait for a request."""
+        assert isinstance(transport, asyncio.WriteTransport)
         self._socket = transport
         super().connection_made(transport)
         self._wait_for(HEAD)
@@ -101,7 +107,7 @@ class Connection(web.RequestHandler):
     @property
     def neighbours(self) -> list["Connection"]:
         """All connections of the server, this one included."""
-        return self._manager.connections if self._manager else [self]
+        return of_server(self._manager) if self._manager else [self]
 
     def begin_request(self, request: web.BaseRequest) -> None:
         """Must be called when the head of a request is complete."""
@@ -123,6 +129,7 @@ class Connection(web.RequestHandler):
     def interrupt_body(self, status: int, line: str) -> None:
         """Answers a request whose body is not complete."""
         self._wait_for(None)
+        assert self._content is not None  # The body belongs to a request.
         self._content.set_exception(BodyInterrupted(status, line))
 
     def abort(self) -> None:
@@ -131,12 +138,17 @@ class Connection(web.RequestHandler):
             self._socket.abort()
 
 
+def of_server(server: web.Server) -> list[Connection]:
+    """Returns the open connections of a server that makes only this class."""
+    return [x for x in server.connections if isinstance(x, Connection)]
+
+
 def longest_waiting(
-    connections: list[Connection], *waits_for: str
+    connections: Sequence[Connection], *waits_for: str
 ) -> Connection | None:
     """Returns the connection that has waited longest for one of some things."""
-    found = [x for x in connections if x.waits_for in waits_for]
-    return min(found, key=lambda x: x.since, default=None)
+    waiting = [x for x in connections if x.waits_for in waits_for]
+    return min(waiting, key=lambda x: x.since, default=None)
 
 
 class Listener:
@@ -192,7 +204,7 @@ class Listener:
         """Accepts some of the connections that wait to be accepted."""
         loop = asyncio.get_running_loop()
         for _ in range(_AT_ONCE):
-            open_ = self._server.connections
+            open_ = of_server(self._server)
             if len(open_) + len(self._opening) >= self._limits.max_connections:
                 waiting = longest_waiting(open_, HEAD, BODY, ANSWER, IDLE)
                 if waiting is None:
@@ -245,7 +257,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(min(1.0, self._limits.receive_seconds / 4))
-            for connection in self._server.connections:
+            for connection in of_server(self._server):
                 if connection.waits_for is None:
                     continue
                 seconds = self._limits.seconds(connection.waits_for)
@@ -288,8 +300,8 @@ def max_connections(given: int | None = None) -> int:
     """Returns how many connections the process has descriptors for.
 
     Args:
-      given: --max_connections; None for as many as there are descriptors, at
-        most 4,096.
+      given: the value of --max_connections; None for as many as there are
+        descriptors, at most 4,096.
 
     Raises:
       InputError: there are fewer.

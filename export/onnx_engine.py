@@ -114,9 +114,9 @@ class Model:
         self._labels = self.description["labels"]
         self._settings = self.description["settings"]
         self._max_seq_length = self.description["max_seq_length"]
-        self._kind = kinds.by_export_name(self._task)
-        if self._kind is None:
+        if self._task not in kinds.BY_EXPORT_NAME:
             raise errors.InputError(f"{path}: the task {self._task} is unknown")
+        self._kind = kinds.BY_EXPORT_NAME[self._task].name
         self._tokenizer = tokenizer_files.load(directory)
         self._session = _open_session(
             os.path.join(directory, onnx_names.MODEL), threads
@@ -273,7 +273,7 @@ class Model:
         self, text: list[str], text_pair: list[str] | None = None
     ) -> dict[str, Any]:
         logits = self._run(self._encode(text, text_pair))["logits"]
-        kind = self._kind.name
+        kind = self._kind
         probabilities = objective.probabilities(kind, logits).astype(np.float32)
         if self._task == "regression":
             return {"score": probabilities[:, 0]}
@@ -304,7 +304,7 @@ class Model:
             num_choices=count,
         )
         logits = self._run(features)["logits"]
-        kind = self._kind.name
+        kind = self._kind
         return {
             "choice": objective.decisions(kind, logits).astype(np.int32),
             "probabilities": objective.probabilities(kind, logits).astype(

@@ -49,9 +49,9 @@ def save(
     """Writes the directory; an earlier export in it is replaced.
 
     Args:
-      graph: the task, whose outputs are compared.
+      graph: the task; its outputs are what those of the file must equal.
       opened: the model.
-      directory: on a disk.
+      directory: a path on a disk.
       precision: "float32" or "int8".
       standard: whether all operators are standard ones.
 
@@ -71,6 +71,7 @@ def save(
         modules=opened.modules,
     )
     tokenizer = opened.start.tokenizer
+    kind = kinds.BY_EXPORT_NAME[graph.task]
     description = saved_model.describe(
         graph,
         tokenizer,
@@ -92,11 +93,10 @@ def save(
             temporary,
             config,
             model_directory.Settings(
-                architecture=kinds.by_export_name(graph.task).architecture
-                or "BertModel",
+                architecture=kind.architecture or "BertModel",
                 attention=opened.start.attention,
                 labels=graph.labels,
-                problem_type=kinds.by_export_name(graph.task).problem_type,
+                problem_type=kind.problem_type,
                 pad_token_id=tokenizer.vocabulary.pad_id,
             ),
         )
@@ -104,7 +104,7 @@ def save(
             tokenizer, temporary, max_length=config.max_position_embeddings
         )
         if graph.task == kinds.TOKEN_CLASSIFICATION:
-            tagging.save_crf(graph.model, graph.labels, temporary)
+            tagging.save_crf(graph.model, graph.labels or (), temporary)
         file_system.write_text(
             os.path.join(temporary, "README.md"), _readme(model, description)
         )
@@ -150,17 +150,17 @@ def _check(
         path, providers=["CPUExecutionProvider"]
     )
     names = [onnx_names.OUTPUTS.get(name, name) for name in wanted]
-    found = session.run(
+    written = session.run(
         names,
         {
             onnx_names.INPUTS[name]: x.astype(np.int64)
             for name, x in features.items()
         },
     )
-    wanted = np.concatenate([np.ravel(x) for x in wanted.values()])
-    error = np.concatenate([np.ravel(x) for x in found]) - wanted
+    values = np.concatenate([np.ravel(x) for x in wanted.values()])
+    error = np.concatenate([np.ravel(x) for x in written]) - values
     largest = np.abs(error).max()
-    square = np.square(wanted).mean()
+    square = np.square(values).mean()
     relative = np.sqrt(np.square(error).mean() / max(square, 1e-12))
     logging.info(
         "%s: the outputs in %s differ from the model's by at most %.2g, and by "
@@ -170,7 +170,7 @@ def _check(
         largest,
         relative,
     )
-    is_equal = largest <= _FLOAT_BOUND * max(1.0, np.abs(wanted).max())
+    is_equal = largest <= _FLOAT_BOUND * max(1.0, np.abs(values).max())
     if precision == "int8":
         is_equal = relative <= _INT8_BOUND
     if not is_equal:  # Also for NaN.

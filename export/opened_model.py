@@ -324,8 +324,10 @@ class OpenedModel:
           InputError: the model is none, or is of another kind.
         """
         known = self._classes()
-        given = kinds.by_export_name(self.options.task)
-        kind = task_files.kind(given.name if given else None, known)
+        given = self.options.task
+        kind = task_files.kind(
+            kinds.BY_EXPORT_NAME[given].name if given else None, known
+        )
         if not self.options.new_head and _SCORES not in self.source.tensors:
             raise errors.InputError(
                 f"{self.path}: has not been trained for this task "

@@ -16,7 +16,7 @@ of the request, with "", 0 or -1 as in the exported model.
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ class Request(NamedTuple):
     """A parsed request.
 
     Attributes:
-      signature_name: of the function to call.
+      signature_name: the name of the function to call.
       inputs: name -> array [N, ...]; texts are bytes in an array of objects.
       by_row: whether the response is by row.
     """
@@ -46,6 +46,10 @@ def parse(
     body: bytes, signatures: Mapping[str, served_model.Signature]
 ) -> Request:
     """Parses the body of a request.
+
+    Args:
+      body: JSON.
+      signatures: name -> function of the model.
 
     Raises:
       InputError: the body does not fit the signature.
@@ -105,15 +109,16 @@ def _is_named(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() != {"b64"}
 
 
-def _wrong_names(where: str, names) -> errors.InputError:
-    names = ", ".join(f'"{name}"' for name in names)
-    return errors.InputError(f"{where}: must be an object with {names}")
+def _wrong_names(where: str, names: Iterable[str]) -> errors.InputError:
+    listed = ", ".join(f'"{name}"' for name in names)
+    return errors.InputError(f"{where}: must be an object with {listed}")
 
 
 def _array(name: str, values: Any, spec: served_model.Spec) -> np.ndarray:
     """Converts nested lists to an array of the shape of an input."""
     expected = (None, *spec.shape)
-    shape, cells = [], [values]
+    shape: list[int] = []
+    cells = [values]
     for depth in range(len(expected)):
         if not all(isinstance(x, list) for x in cells):
             raise errors.InputError(
@@ -133,7 +138,7 @@ def _array(name: str, values: Any, spec: served_model.Spec) -> np.ndarray:
         shape.append(max(sizes, default=0))
         cells = [x for values in cells for x in values]
     if any(
-        n not in (None, found) for n, found in zip(expected, shape, strict=True)
+        n not in (None, size) for n, size in zip(expected, shape, strict=True)
     ):
         raise errors.InputError(
             f"{name}: has the shape {shape}, not {list(expected)}"
@@ -203,11 +208,13 @@ def response(
     """Returns the body of a response.
 
     Args:
-      rows: of `servable.join`.
+      rows: output's name -> one array for each row, as `servable.join` makes
+        it.
       by_row: whether the request was by row.
-      task: of the model, whose outputs may be padded.
+      task: the task of the model, whose outputs may be padded; None if it is
+        not known.
     """
-    kind = kinds.by_export_name(task)
+    kind = kinds.BY_EXPORT_NAME.get(task or "")
     fills = kind.fills if kind else {}
     names = [name for name in kind.row_lists if name in rows] if kind else []
     if names:
@@ -220,10 +227,11 @@ def response(
             )
             for values in lists
         ]
-        rows = rows | {
+        cut = {
             name: [x[:size] for x, size in zip(rows[name], sizes, strict=True)]
             for name in names
         }
+        rows = {**rows, **cut}
     if by_row:
         columns = {key: [*map(_json, x)] for key, x in rows.items()}
         result = [
@@ -276,7 +284,8 @@ def _stack(rows: Sequence[np.ndarray], fill: int) -> np.ndarray:
     for number, row in enumerate(rows):
         # With "...", the cell gets the text in an array without axes, not the
         # array.
-        stacked[(number, *map(slice, row.shape), ...)] = row
+        cells: tuple[Any, ...] = (number, *map(slice, row.shape), ...)
+        stacked[cells] = row
     return stacked
 
 

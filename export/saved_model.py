@@ -49,7 +49,7 @@ class TextGraph(Protocol):
     """A task as TensorFlow operations.
 
     Attributes:
-      task: the name in export.json.
+      task: an export_name of weights.kinds.
       inputs: names of the text inputs -> their specification, batch first.
       labels: names of the classes, or None.
       settings: how the task is computed, for export.json.
@@ -180,14 +180,14 @@ def _signatures(graph: TextGraph, max_seq_length: int) -> dict[str, Any]:
             choices = tf.shape(dense["input_ids"])[1] // max_seq_length
             shape = [tf.shape(examples)[0], choices, max_seq_length]
             dense = {k: tf.reshape(x, shape) for k, x in dense.items()}
-        found = logits(**dense)
-        if kinds.by_export_name(graph.task).is_of_tokens:
+        outputs = logits(**dense)
+        if kinds.BY_EXPORT_NAME[graph.task].is_of_tokens:
             lengths = parsed["input_ids"].row_lengths()
-            found = {
+            outputs = {
                 k: tf.RaggedTensor.from_tensor(x, lengths).to_tensor()
-                for k, x in found.items()
+                for k, x in outputs.items()
             }
-        return found
+        return outputs
 
     def serve_text_examples(examples):
         several = tf.io.RaggedFeature(tf.string)
@@ -262,11 +262,11 @@ def save(
 
     Args:
       graph: the task.
-      tokenizer: of the model.
-      directory: on a disk.
-      max_seq_length: in tokens.
+      tokenizer: tokenizer of the model.
+      directory: a path on a disk.
+      max_seq_length: the most tokens of a text, or of a window.
       precision: "float32" or "bfloat16".
-      source: describes the model that was exported, for export.json.
+      source: what export.json tells of the model that is exported.
 
     Raises:
       InputError: the directory holds something else.
@@ -307,7 +307,7 @@ def without_notices() -> Iterator[None]:
 
 
 def check_directory(directory: str) -> None:
-    """Does what `check_folder` does, and warns of a name."""
+    """Does what `check_folder` does; warns of a name TensorFlow cannot load."""
     check_folder(directory)
     if re.search(r"[\[\\]", os.path.abspath(directory)):
         logging.warning(
@@ -360,13 +360,13 @@ model is also a preprocessor with TensorFlow Hub's text interface:
 
 
 def readme(description: Mapping[str, Any]) -> str:
-    """Returns the README of an exported model."""
+    """Returns the README of an exported model; takes its export.json."""
     inputs, labels = description["inputs"], description["labels"]
     values = {
         name: '[["...", "..."]]' if name == "endings" else '["..."]'
         for name in inputs
     }
-    kind = kinds.by_export_name(description["task"])
+    kind = kinds.BY_EXPORT_NAME[description["task"]]
     return _README.format(
         task=kind.export_name.replace("_", " "),
         call=", ".join(f"{k}=tf.constant({v})" for k, v in values.items()),

@@ -49,17 +49,21 @@ class BatchSettings:
     """How the rows of concurrent requests are batched.
 
     Attributes:
-      max_batch_size: rows of a batch; 0 computes every request by itself.
+      max_batch_size: the most rows of a batch; 0 computes every request by
+        itself.
       timeout_ms: the time that a row waits for others while the model is idle;
         while it is not, rows wait for it anyway.
-      num_concurrent: batches of one length class that are computed at the same
-        time. While they are, the next one grows. More than one makes batches
-        smaller, which gains only if each is computed by few threads.
+      num_concurrent: the batches of one length class that are computed at the
+        same time. While they are, the next one grows. More than one makes
+        batches smaller, which gains only if each is computed by few threads.
     """
 
     max_batch_size: int = 32
     timeout_ms: float = 0.0
     num_concurrent: int = 1
+
+
+DEFAULTS = BatchSettings()
 
 
 class Part(NamedTuple):
@@ -68,7 +72,7 @@ class Part(NamedTuple):
     Attributes:
       rows: int [n], their numbers in the request.
       inputs: name -> array [n, ...].
-      length_class: of their longest row.
+      length_class: the class of the length of the longest of them, from 0.
     """
 
     rows: np.ndarray
@@ -97,9 +101,9 @@ class Servable:
     """A loaded model, called by any number of requests of one event loop.
 
     Attributes:
-      name: in the addresses of the server.
-      version: number of the version's directory; 1 without one.
-      model: of an engine.
+      name: the model's name in the addresses of the server.
+      version: the number of the version's directory; 1 without one.
+      model: the model, which an engine has loaded.
       num_batches: the number of batches that were computed.
     """
 
@@ -107,19 +111,12 @@ class Servable:
         self,
         name: str,
         model: served_model.Model,
-        settings: BatchSettings | None = None,
+        settings: BatchSettings = DEFAULTS,
         version: int = 1,
     ):
-        """Wraps a model.
-
-        Args:
-          name: in the addresses of the server.
-          model: of an engine.
-          settings: of the batches.
-          version: number of the version's directory.
-        """
+        """Wraps a model; the arguments are attributes, or how it is batched."""
         self.name, self.model, self.version = name, model, version
-        self._settings = settings or BatchSettings()
+        self._settings = settings
         self.num_batches = 0
         # Longer texts are cut, or split into windows of this length.
         longest = model.description.get("max_seq_length") or _LENGTH_CLASSES[-1]
@@ -202,7 +199,7 @@ class Servable:
         """Cuts the rows of a request into parts of similar length.
 
         Args:
-          inputs: name -> array [N, ...]; N is not 0.
+          inputs: name -> array [N, ...], N > 0.
         """
         lengths = sum(served_model.row_lengths(x) for x in inputs.values())
         classes = np.searchsorted(self._bounds, lengths)
@@ -225,7 +222,7 @@ class Servable:
 
         Args:
           signature_name: one of `signatures`.
-          parts: of `split`.
+          parts: what `split` has returned.
 
         Returns:
           For each part, output's name -> array [n, ...].
@@ -280,7 +277,8 @@ class Servable:
 
     def _take_batch(self, queue: _Queue) -> list[_Waiting]:
         """Removes the next batch from a queue, which is not empty."""
-        batch, count = [], 0
+        batch: list[_Waiting] = []
+        count = 0
         while queue.waiting:
             if queue.waiting[0].result.done():
                 queue.waiting.popleft()
@@ -340,7 +338,7 @@ def _outcomes(
             name: np.concatenate([part.inputs[name] for part in parts])
             for name in parts[0].inputs
         }
-        found = model.predict(signature_name, joined)
+        outputs = model.predict(signature_name, joined)
     except Exception as error:
         if len(parts) > 1:
             return [_outcomes(model, signature_name, [x])[0] for x in parts]
@@ -349,7 +347,7 @@ def _outcomes(
         return [error]
     ends = [0, *itertools.accumulate(len(part.rows) for part in parts)]
     return [
-        {name: x[first:end] for name, x in found.items()}
+        {name: x[first:end] for name, x in outputs.items()}
         for first, end in itertools.pairwise(ends)
     ]
 
@@ -358,13 +356,13 @@ def _in_request(line: str, rows: np.ndarray) -> str:
     """Replaces a row's number in a part by that in the request.
 
     Args:
-      line: of `input_checks` or another one; "NAME: row 2: ..." is changed.
-      rows: of the part.
+      line: an error of the model; "NAME: row 2: ..." is changed.
+      rows: int [n], the numbers of the part's rows in the request.
     """
-    found = _ROW.match(line)
-    if not found or int(found[2]) >= len(rows):
+    match = _ROW.match(line)
+    if not match or int(match[2]) >= len(rows):
         return line
-    return f"{found[1]}{rows[int(found[2])]}{line[found.end() :]}"
+    return f"{match[1]}{rows[int(match[2])]}{line[match.end() :]}"
 
 
 def join(
@@ -373,8 +371,8 @@ def join(
     """Returns output's name -> one array for each row of the request.
 
     Args:
-      parts: of `Servable.split`.
-      results: of `Servable.predict`, for each part.
+      parts: what `Servable.split` has returned.
+      results: what `Servable.predict` has returned for them.
     """
     rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(rows)
@@ -394,23 +392,23 @@ def load(
     name: str,
     directory: str,
     engine: served_model.Engine,
-    settings: BatchSettings | None = None,
+    settings: BatchSettings = DEFAULTS,
 ) -> Servable:
     """Loads a model, the highest of its versions.
 
     Args:
-      name: in the addresses of the server.
-      directory: of the model, or of numbered directories, of which the highest
-        is loaded, as TensorFlow Serving does.
-      engine: that computes it.
-      settings: of the batches.
+      name: the model's name in the addresses of the server.
+      directory: the model's directory, or one with numbered directories, of
+        which the highest is loaded, as TensorFlow Serving does.
+      engine: what computes the model.
+      settings: how rows are batched.
 
     Raises:
       InputError: there is no model, or it cannot be loaded.
     """
     started = time.monotonic()
-    version, found = _find_version(directory, engine.file)
-    model = engine.load(found)
+    version, path = _find_version(directory, engine.file)
+    model = engine.load(path)
     seconds = time.monotonic() - started
     logging.info("%s: version %d, loaded in %.1f s", name, version, seconds)
     return Servable(name, model, settings, version)
@@ -419,15 +417,15 @@ def load(
 def open_all(
     models: str,
     engine: served_model.Engine,
-    settings: BatchSettings | None = None,
+    settings: BatchSettings = DEFAULTS,
 ) -> dict[str, Servable]:
     """Loads the models that a flag names.
 
     Args:
       models: comma-separated directories, each optionally with its name as in
         "sentiment=exports/sst2"; by default the name is that of the directory.
-      engine: that computes them.
-      settings: of the batches.
+      engine: what computes the models.
+      settings: how rows are batched.
 
     Raises:
       InputError: a model cannot be loaded, or two have one name.
@@ -442,12 +440,12 @@ def directories(models: str) -> dict[str, str]:
     """Returns name -> directory of the models that a flag names.
 
     Args:
-      models: see `open_all`.
+      models: the value of the flag; see `open_all`.
 
     Raises:
       InputError: a model has no name, or two have the same.
     """
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     items = file_system.split_names(models, _is_named_folder)
     for item in items or [""]:
         name, is_named, directory = item.partition("=")
@@ -459,13 +457,13 @@ def directories(models: str) -> dict[str, str]:
                 f"--models={models}: {name!r} is no name of a model; write "
                 "NAME=DIRECTORY with letters, digits, _, - and ."
             )
-        if name in found:
+        if name in by_name:
             raise errors.InputError(
                 f"--models={models}: two models are named {name}; write "
                 "NAME=DIRECTORY"
             )
-        found[name] = directory
-    return found
+        by_name[name] = directory
+    return by_name
 
 
 def _is_named_folder(item: str) -> bool:

@@ -24,12 +24,12 @@ class Spec(NamedTuple):
     """The form of an input or output.
 
     Attributes:
-      shape: without the axis of rows; None is an axis of any length. None for
-        an output of any number of axes.
-      dtype: object for texts, which are bytes.
+      shape: the lengths of the axes after that of rows; None for an axis of
+        any length. () also for an output of any number of axes.
+      dtype: the type of values; object for texts, which are bytes.
     """
 
-    shape: tuple[int | None, ...] | None
+    shape: tuple[int | None, ...]
     dtype: np.dtype
 
 
@@ -37,8 +37,8 @@ class Signature(NamedTuple):
     """A function that maps batches to batches.
 
     Attributes:
-      inputs: in the order of their names.
-      outputs: in the order of their names.
+      inputs: name -> form, in the order of the names.
+      outputs: name -> form, in the order of the names.
     """
 
     inputs: Mapping[str, Spec]
@@ -62,9 +62,8 @@ class Signature(NamedTuple):
         )
         total = 0
         for spec in self.outputs.values():
-            shape = spec.shape or ()
-            known = math.prod(n for n in shape if n is not None)
-            total += known * (num_tokens if None in shape else count)
+            known = math.prod(n for n in spec.shape if n is not None)
+            total += known * (num_tokens if None in spec.shape else count)
         return total
 
 
@@ -75,12 +74,20 @@ class Model(Protocol):
       description: the contents of export.json; {} without that file.
       metadata: the signatures in the JSON form of TensorFlow Serving. Read when
         the model is loaded: the directory may be replaced later.
-      signatures: with DEFAULT_SIGNATURE among them.
+      signatures: name -> function, with DEFAULT_SIGNATURE among them.
     """
 
-    description: Mapping[str, Any]
-    metadata: Mapping[str, Any]
-    signatures: Mapping[str, Signature]
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """See the class."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """See the class."""
+
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        """See the class."""
 
     def predict(
         self, signature_name: str, inputs: Mapping[str, np.ndarray]
@@ -104,9 +111,9 @@ class Engine(NamedTuple):
     """What computes models.
 
     Attributes:
-      name: of --engine.
-      file: in the directory of every model of the engine.
-      load: directory -> model; raises InputError.
+      name: a value of --engine.
+      file: the name of a file that every model of the engine has.
+      load: maps a directory to its model; raises InputError.
     """
 
     name: str

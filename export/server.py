@@ -63,17 +63,19 @@ class Limits:
     """What the server accepts.
 
     Attributes:
-      max_request_bytes: of a request's body.
-      max_request_rows: of a request's inputs.
-      max_response_values: in the outputs for a request; see
+      max_request_bytes: the most bytes of a request's body.
+      max_request_rows: the most rows of a request's inputs.
+      max_response_values: the most values of the outputs for a request; see
         Signature.num_values.
-      timeout_seconds: for the answer to a request whose body is complete.
-      max_pending_requests: requests that are answered at the same time; a
-        further one gets status 503. A request whose body is not complete is
-        not one of them.
-      max_body_bytes: of all bodies together, until they are answered. Above
-        it, the body that has been arriving for longest gets status 503.
-      shutdown_seconds: for the requests that are left after SIGTERM.
+      timeout_seconds: the time for the answer to a request whose body is
+        complete.
+      max_pending_requests: the most requests that are answered at the same
+        time; a further one gets status 503. A request whose body is not
+        complete is not one of them.
+      max_body_bytes: the most bytes of all bodies together, until they are
+        answered. Above it, the body that has been arriving for longest gets
+        status 503.
+      shutdown_seconds: the time for the requests that are left after SIGTERM.
     """
 
     max_request_bytes: int = 1 << 20
@@ -85,41 +87,46 @@ class Limits:
     shutdown_seconds: float = 30.0
 
 
+_DEFAULTS = Limits()
+
+
 class Server:
     """The HTTP side of loaded models.
 
     Attributes:
-      port: that `run` listens to; None before.
+      app: the aiohttp application, with its routes.
+      port: the port that `run` listens to; None before.
     """
 
     def __init__(
         self,
         servables: Mapping[str, servable.Servable],
-        limits: Limits | None = None,
+        limits: Limits = _DEFAULTS,
         allowed_hosts: Collection[str] = (_ANY,),
         cors_origins: Collection[str] = (),
-        connection_limits: connections.Limits | None = None,
+        connection_limits: connections.Limits = connections.DEFAULTS,
         watch: versions.Watch | None = None,
     ):
         """Makes the application, which does not listen yet.
 
         Args:
-          servables: by name.
-          limits: of requests.
-          allowed_hosts: see `accepted_hosts`, which makes them.
-          cors_origins: of pages of other servers that may read the answers,
-            such as https://example.com; "*" is any.
-          connection_limits: of connections.
-          watch: puts new versions into `servables` while `run` serves.
+          servables: name -> model.
+          limits: what is accepted.
+          allowed_hosts: the names that the header Host may have; see
+            `accepted_hosts`, which makes them.
+          cors_origins: the origins of pages of other servers that may read the
+            answers, such as https://example.com; "*" is any.
+          connection_limits: what connections may do.
+          watch: what puts new versions into `servables` while `run` serves.
         """
         self._servables, self._watch = servables, watch
-        self._limits = limits or Limits()
+        self._limits = limits
         self._allowed_hosts = allowed_hosts
         self._cors_origins = cors_origins
         self.port: int | None = None
         self._is_ending = False
         self._num_pending = self._num_places = self._body_bytes = 0
-        self._connections = connection_limits or connections.Limits()
+        self._connections = connection_limits
         self._pool = futures.ThreadPoolExecutor(
             _THREADS, thread_name_prefix="convert"
         )
@@ -153,8 +160,8 @@ class Server:
         """Serves until SIGTERM or SIGINT.
 
         Args:
-          host: address to listen on.
-          port: 0 for any free one, which is logged.
+          host: the address to listen on.
+          port: the port; 0 for any free one, which is logged.
 
         Raises:
           InputError: the address cannot be used.
@@ -185,7 +192,9 @@ class Server:
             keepalive_timeout=self._connections.idle_seconds,
         )
         await runner.setup()
-        listener = connections.Listener(runner.server, self._connections)
+        http_server = runner.server
+        assert http_server is not None  # setup() has made it.
+        listener = connections.Listener(http_server, self._connections)
         try:
             await listener.start(host, port)
         except OSError as error:
@@ -214,19 +223,19 @@ class Server:
             loop.remove_signal_handler(number)  # The next one ends at once.
         self._is_ending = True
         listener.stop()
-        await self._answer_last_requests(runner)
+        await self._answer_last_requests(http_server)
         await runner.cleanup()
         listener.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         logging.info("ended: %d requests are pending", self._num_pending)
 
-    async def _answer_last_requests(self, runner: web.AppRunner) -> None:
+    async def _answer_last_requests(self, http_server: web.Server) -> None:
         """Waits until no request is left and open connections had time."""
         started = time.monotonic()
         while (waited := time.monotonic() - started) < (
             self._limits.shutdown_seconds
         ):
-            is_open = bool(runner.server.connections)
+            is_open = bool(http_server.connections)
             if not self._num_pending and (
                 not is_open or waited > _LAST_REQUESTS_SECONDS
             ):
@@ -242,7 +251,7 @@ class Server:
         self._num_pending += 1
         try:
             self._check_host(request)
-            response = self._preflight(request)
+            response: web.StreamResponse | None = self._preflight(request)
             if response is None:
                 response = await handler(request)
         except web.HTTPException as error:
@@ -322,12 +331,12 @@ class Server:
 
     def _servable(self, request: web.Request) -> servable.Servable:
         name = request.match_info["name"]
-        found = self._servables.get(name)
+        model = self._servables.get(name)
         version = request.match_info["version"].rpartition("/")[2]
-        if found is None or version not in ("", str(found.version)):
+        if model is None or version not in ("", str(model.version)):
             wanted = f"{name}, version {version}" if version else name
             raise _http_error(web.HTTPNotFound, f"there is no model {wanted}")
-        return found
+        return model
 
     async def _refuse_verb(self, request: web.Request) -> web.Response:
         self._servable(request)
@@ -374,7 +383,7 @@ class Server:
     ) -> None:
         """Appends the body of a request to a list, also if it then fails."""
         size, limits = 0, self._limits
-        connection = request.protocol
+        connection = _connection(request)
         try:
             while chunk := await request.content.readany():
                 size += len(chunk)
@@ -454,10 +463,10 @@ class Server:
 
     async def _get_status(self, request: web.Request) -> web.Response:
         model = self._servable(request)
-        found = [versions.status(model.version, versions.AVAILABLE)]
+        statuses = [versions.status(model.version, versions.AVAILABLE)]
         if self._watch and not request.match_info["version"]:
-            found = self._watch.statuses(model.name)
-        return web.json_response({"model_version_status": found})
+            statuses = self._watch.statuses(model.name)
+        return web.json_response({"model_version_status": statuses})
 
     async def _get_metadata(self, request: web.Request) -> web.Response:
         model = self._servable(request)
@@ -495,7 +504,7 @@ class _Runner(web.AppRunner):
         made = await super()._make_server()
 
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
-            request.protocol.begin_request(request)
+            _connection(request).begin_request(request)
             try:
                 return await made.request_handler(request)
             except web.HTTPException as error:
@@ -537,6 +546,11 @@ class _Connection(connections.Connection):
         return response
 
 
+def _connection(request: web.BaseRequest) -> connections.Connection:
+    assert isinstance(request.protocol, connections.Connection)
+    return request.protocol
+
+
 class _Metrics:
     """What /metrics shows."""
 
@@ -545,36 +559,44 @@ class _Metrics:
         servables: Mapping[str, servable.Servable],
         num_pending: Callable[[], int],
     ):
-        self.registry = prometheus_client.CollectorRegistry()
-        kinds = {"registry": self.registry}
+        self.registry = registry = prometheus_client.CollectorRegistry()
         self._requests = prometheus_client.Counter(
-            "bert_requests", "Requests.", ["model", "status"], **kinds
+            "bert_requests", "Requests.", ["model", "status"], registry=registry
         )
         self._seconds = prometheus_client.Histogram(
             "bert_request_seconds",
             "Time from a request's headers to its answer.",
             ["model"],
             buckets=_SECONDS,
-            **kinds,
+            registry=registry,
         )
         self.rows = prometheus_client.Counter(
-            "bert_rows", "Rows that were predicted.", ["model"], **kinds
+            "bert_rows",
+            "Rows that were predicted.",
+            ["model"],
+            registry=registry,
         )
         batches = prometheus_client.Gauge(
             "bert_batches_total",
             "Batches that were computed; rows per batch show how well requests "
             "are batched.",
             ["model"],
-            **kinds,
+            registry=registry,
         )
+
+        def num_batches(name: str) -> float:
+            return servables[name].num_batches
+
         for name in servables:
             batches.labels(name).set_function(
-                lambda name=name: servables[name].num_batches
+                functools.partial(num_batches, name)
             )
         prometheus_client.Gauge(
-            "bert_pending_requests", "Requests without an answer.", **kinds
+            "bert_pending_requests",
+            "Requests without an answer.",
+            registry=registry,
         ).set_function(num_pending)
-        prometheus_client.ProcessCollector(**kinds)
+        prometheus_client.ProcessCollector(registry=registry)
 
     def count(self, model: str, status: int, seconds: float) -> None:
         """Counts a request; `model` is "" if there is no such model."""
@@ -588,8 +610,8 @@ def accepted_hosts(
     """Returns the names that are accepted in the header Host.
 
     Args:
-      host: address to listen on.
-      given: --allowed_hosts; "*" is any name.
+      host: the address to listen on.
+      given: the value of --allowed_hosts; "*" is any name.
 
     Returns:
       `given` as browsers send it; without it, the names of a loopback address,
@@ -607,10 +629,10 @@ def _is_loopback(host: str) -> bool:
     if not host:
         return False  # All addresses.
     try:
-        found = socket.getaddrinfo(host, None)
+        infos = socket.getaddrinfo(host, None)
     except (OSError, UnicodeError):
         return False
-    addresses = [ipaddress.ip_address(address[0]) for *_, address in found]
+    addresses = [ipaddress.ip_address(address[0]) for *_, address in infos]
     return all(address.is_loopback for address in addresses)
 
 

@@ -33,7 +33,10 @@ class Model:
     """A SavedModel; see `served_model.Model`.
 
     Attributes:
-      functions: name -> signature of the SavedModel.
+      description: see served_model.Model.
+      metadata: see served_model.Model.
+      functions: name -> function of the SavedModel, of those that are served.
+      signatures: name -> form of each of them.
     """
 
     def __init__(self, directory: str):
@@ -84,8 +87,8 @@ class Model:
                 for name, spec in self.signatures[signature_name].inputs.items()
             }
         try:
-            found = self.functions[signature_name](**tensors)
-            return {name: found[name].numpy() for name in sorted(found)}
+            outputs = self.functions[signature_name](**tensors)
+            return {name: outputs[name].numpy() for name in sorted(outputs)}
         except tf.errors.InvalidArgumentError as error:
             line = _unparsed(inputs) or _reason(error)
             raise errors.InputError(line) from error
@@ -102,7 +105,7 @@ def set_threads(threads_per_batch: int) -> int:
     """Sets how many threads compute a batch, before the first computation.
 
     Args:
-      threads_per_batch: 0 for all cores.
+      threads_per_batch: the number of threads; 0 for all cores.
 
     Returns:
       How many batches the cores can compute at the same time, at most 4.
@@ -123,7 +126,7 @@ def signature(function: Any) -> served_model.Signature:
 def _specs(specs: Mapping[str, tf.TensorSpec]) -> dict[str, served_model.Spec]:
     return {
         name: served_model.Spec(
-            tuple(spec.shape[1:].as_list()) if spec.shape.rank else None,
+            tuple(spec.shape[1:].as_list()) if spec.shape.rank else (),
             np.dtype(spec.dtype.as_numpy_dtype),
         )
         for name, spec in sorted(specs.items())
@@ -144,24 +147,24 @@ def _read_metadata(directory: str) -> dict[str, Any]:
     """Returns the signatures in the JSON form of TensorFlow Serving."""
     graph = loader_impl.parse_saved_model(directory).meta_graphs[0]
     return {
-        key: json_format.MessageToDict(
-            found,
+        name: json_format.MessageToDict(
+            definition,
             preserving_proto_field_name=True,
             always_print_fields_with_no_presence=True,
         )
-        for key, found in graph.signature_def.items()
+        for name, definition in graph.signature_def.items()
     }
 
 
 def _reason(error: tf.errors.OpError) -> str:
     """Returns the line of an error in the graph that says what is wrong."""
     text = str(error.message)
-    found = re.search(r"assertion failed: \[(.*?)\](\s|$)", text, re.DOTALL)
-    if found:
-        return found[1]
-    found = _FEATURE_ERROR.search(text)
-    if found:
-        return f"{found[1]}: row {found[2]}: {found[3]}"
+    match = re.search(r"assertion failed: \[(.*?)\](\s|$)", text, re.DOTALL)
+    if match:
+        return match[1]
+    match = _FEATURE_ERROR.search(text)
+    if match:
+        return f"{match[1]}: row {match[2]}: {match[3]}"
     return errors.reason(error)
 
 

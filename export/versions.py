@@ -27,9 +27,10 @@ LOADING, AVAILABLE = "LOADING", "AVAILABLE"
 UNLOADING, END = "UNLOADING", "END"
 # Path -> size and time of its last change, of all files of a version.
 _Files = dict[str, tuple[int, int]]
+_Status = dict[str, Any]  # In the form of TensorFlow Serving.
 
 
-def status(version: int, state: str, message: str = "") -> dict[str, Any]:
+def status(version: int, state: str, message: str = "") -> _Status:
     """Returns the status of a version in the form of TensorFlow Serving."""
     code = "UNKNOWN" if message else "OK"
     return {
@@ -44,6 +45,7 @@ class _Model:
     """What is known of a model's versions.
 
     Attributes:
+      directory: where the numbered directories are.
       seen: version -> its files at the last look.
       failed: version -> its files when it could not be loaded.
       statuses: version -> status.
@@ -52,7 +54,7 @@ class _Model:
     directory: str
     seen: dict[int, _Files] = dataclasses.field(default_factory=dict)
     failed: dict[int, _Files] = dataclasses.field(default_factory=dict)
-    statuses: dict[int, dict] = dataclasses.field(default_factory=dict)
+    statuses: dict[int, _Status] = dataclasses.field(default_factory=dict)
 
 
 class Watch:
@@ -63,18 +65,18 @@ class Watch:
         servables: dict[str, servable.Servable],
         directories: Mapping[str, str],
         engine: served_model.Engine,
-        settings: servable.BatchSettings | None = None,
+        settings: servable.BatchSettings = servable.DEFAULTS,
         seconds: float = 2.0,
     ):
         """Looks at nothing yet.
 
         Args:
-          servables: by name; new versions are put into it.
+          servables: name -> model; new versions are put into it.
           directories: name -> directory, of which those without numbered
             versions, and those that are not on this machine, are not watched.
-          engine: that computes the models.
-          settings: of the batches.
-          seconds: between two looks.
+          engine: what computes the models.
+          settings: how rows are batched.
+          seconds: the time between two looks.
         """
         self._servables, self._engine = servables, engine
         self._settings, self._seconds = settings, seconds
@@ -93,12 +95,12 @@ class Watch:
         }
         self._retiring: set[asyncio.Task] = set()
 
-    def statuses(self, name: str) -> list[dict[str, Any]]:
+    def statuses(self, name: str) -> list[_Status]:
         """Returns the status of each version of a model, the newest first."""
         if name not in self._models:
             return [status(self._servables[name].version, AVAILABLE)]
-        found = self._models[name].statuses
-        return [found[version] for version in sorted(found, reverse=True)]
+        statuses = self._models[name].statuses
+        return [statuses[version] for version in sorted(statuses, reverse=True)]
 
     async def run(self) -> None:
         """Looks for new versions until the task is cancelled."""
@@ -111,14 +113,14 @@ class Watch:
         """Loads the highest new version of a model that is complete."""
         model = self._models[name]
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(
+        versions = await loop.run_in_executor(
             None, _files_of_versions, model.directory, self._engine.file
         )
-        before, model.seen = model.seen, found
-        for version in sorted(found, reverse=True):
+        before, model.seen = model.seen, versions
+        for version in sorted(versions, reverse=True):
             if version == self._servables[name].version:
                 return
-            files = found[version]
+            files = versions[version]
             if files == before.get(version) != model.failed.get(version):
                 return await self._replace(name, version)
 
@@ -189,10 +191,10 @@ def _files_of_versions(directory: str, marker: str) -> dict[int, _Files]:
     """Returns version -> files of the versions that have a file.
 
     Args:
-      directory: with numbered directories.
+      directory: where the numbered directories are.
       marker: the name of the file.
     """
-    found = {}
+    by_version = {}
     for version in servable.versions(directory):
         root = os.path.join(directory, str(version))
         if not os.path.isfile(os.path.join(root, marker)):
@@ -205,5 +207,5 @@ def _files_of_versions(directory: str, marker: str) -> dict[int, _Files]:
                 except OSError:
                     continue  # It is being removed, or leads nowhere.
                 files[path] = stat.st_size, stat.st_mtime_ns
-        found[version] = files
-    return found
+        by_version[version] = files
+    return by_version

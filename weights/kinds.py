@@ -2,7 +2,7 @@
 
     KINDS["multi_label"].export_name    "multilabel"
     KINDS["multi_label"].problem_type   "multi_label_classification"
-    by_export_name("multilabel").name   "multi_label"
+    BY_EXPORT_NAME["multilabel"].name   "multi_label"
 
 A model directory has the names of transformers, an export those of export.json
 and of --task; inside, a kind has one name, which --problem_type uses too. What
@@ -147,17 +147,13 @@ _KINDS = (
     ),
 )
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _KINDS}
-EXPORT_NAMES = tuple(kind.export_name for kind in _KINDS)
+BY_EXPORT_NAME: Mapping[str, Kind] = {x.export_name: x for x in _KINDS}
+EXPORT_NAMES = tuple(BY_EXPORT_NAME)
 SENTENCE_KINDS = (
     examples.CLASSIFICATION,
     examples.REGRESSION,
     examples.MULTI_LABEL,
 )
-
-
-def by_export_name(name: str | None) -> Kind | None:
-    """Returns the kind of a name in export.json; None for another name."""
-    return next((x for x in _KINDS if x.export_name == name), None)
 
 
 def by_architecture(name: str | None) -> Kind | None:

@@ -27,11 +27,11 @@ def texts(*values):
     return {"text": array}
 
 
-def load(path, settings=None):
+def load(path, settings=servable.DEFAULTS):
     return servable.load("x", str(path), tensorflow_engine.ENGINE, settings)
 
 
-def open_all(models, settings=None):
+def open_all(models, settings=servable.DEFAULTS):
     return servable.open_all(models, tensorflow_engine.ENGINE, settings)
 
 
@@ -152,7 +152,7 @@ def test_axes_of_unknown_length_have_that_of_the_inputs():
         {
             "logits": served_model.Spec((None, 7), np.dtype(np.float32)),
             "score": served_model.Spec((), np.dtype(np.float32)),
-            "total": served_model.Spec(None, np.dtype(np.float32)),
+            "total": served_model.Spec((), np.dtype(np.float32)),
         },
     )
     ids = {"text": np.zeros([2, 5], np.int32)}
