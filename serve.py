@@ -18,6 +18,7 @@ import importlib.util
 import re
 from typing import Literal
 
+from export import addresses, served_directories
 from foundation import config_flags
 
 field = config_flags.field
@@ -151,7 +152,18 @@ class ServeConfig:
                 )
 
 
+def check(config: ServeConfig) -> None:
+    """Refuses directories and addresses before TensorFlow is imported.
+
+    Raises:
+      InputError: names the flag.
+    """
+    served_directories.check(config.models, config.engine)
+    addresses.check_free(config.host, config.port)
+
+
 config_flags.parse_early(ServeConfig, __name__)
+config_flags.check_early(ServeConfig, __name__, check)
 
 from absl import logging
 
@@ -183,7 +195,7 @@ def main(config: ServeConfig) -> None:
     if config.version_poll_seconds:
         watch = versions.Watch(
             servables,
-            servable.directories(config.models),
+            served_directories.by_name(config.models),
             engine,
             settings,
             config.version_poll_seconds,

@@ -18,7 +18,6 @@ import collections
 import contextlib
 import dataclasses
 import itertools
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,18 +27,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from export import onnx_names, served_model
-from foundation import errors, file_system
+from export import served_directories, served_model
+from foundation import errors
 
-_NAME = re.compile(r"[\w.-]+")
 # Upper bounds of the length classes in bytes of UTF-8. A token of English text
 # has about 5 bytes with its space, of Chinese 3.
 _LENGTH_CLASSES = (48, 96, 192, 384, 768, 1536)
 _BYTES_PER_TOKEN = 5
 _PARTS_AT_ONCE = 4  # Of one request.
 _THREADS = 16  # Each computes one batch.
-# The file of each engine -> its name, for those who choose another one.
-_FILES = {"saved_model.pb": "tensorflow", onnx_names.MODEL: "onnxruntime"}
 # What precedes and what is the number of a row in a line of `input_checks`.
 _ROW = re.compile(r"([\w.]+: row )(\d+)")
 
@@ -407,7 +403,7 @@ def load(
       InputError: there is no model, or it cannot be loaded.
     """
     started = time.monotonic()
-    version, path = _find_version(directory, engine.file)
+    version, path = served_directories.find_version(directory, engine.file)
     model = engine.load(path)
     seconds = time.monotonic() - started
     logging.info("%s: version %d, loaded in %.1f s", name, version, seconds)
@@ -422,8 +418,7 @@ def open_all(
     """Loads the models that a flag names.
 
     Args:
-      models: comma-separated directories, each optionally with its name as in
-        "sentiment=exports/sst2"; by default the name is that of the directory.
+      models: see `served_directories.by_name`.
       engine: what computes the models.
       settings: how rows are batched.
 
@@ -432,70 +427,5 @@ def open_all(
     """
     return {
         name: load(name, directory, engine, settings)
-        for name, directory in directories(models).items()
+        for name, directory in served_directories.by_name(models).items()
     }
-
-
-def directories(models: str) -> dict[str, str]:
-    """Returns name -> directory of the models that a flag names.
-
-    Args:
-      models: the value of the flag; see `open_all`.
-
-    Raises:
-      InputError: a model has no name, or two have the same.
-    """
-    by_name: dict[str, str] = {}
-    items = file_system.split_names(models, _is_named_folder)
-    for item in items or [""]:
-        name, is_named, directory = item.partition("=")
-        if not is_named:
-            directory = name
-            name = os.path.basename(directory.rstrip("/"))
-        if not _NAME.fullmatch(name):
-            raise errors.InputError(
-                f"--models={models}: {name!r} is no name of a model; write "
-                "NAME=DIRECTORY with letters, digits, _, - and ."
-            )
-        if name in by_name:
-            raise errors.InputError(
-                f"--models={models}: two models are named {name}; write "
-                "NAME=DIRECTORY"
-            )
-        by_name[name] = directory
-    return by_name
-
-
-def _is_named_folder(item: str) -> bool:
-    """Returns whether the directory of "name=directory" exists."""
-    name, _, directory = item.partition("=")
-    return file_system.is_folder(directory or name)
-
-
-def _find_version(directory: str, file: str) -> tuple[int, str]:
-    """Returns the version and the directory that has the engine's file."""
-    # export_model.py may have been killed while it replaced one.
-    file_system.restore_folder(directory)
-    if file_system.is_file(os.path.join(directory, file)):
-        return 1, directory
-    if file_system.is_folder(directory):
-        file_system.restore_folders(directory)
-    for version in sorted(versions(directory), reverse=True):
-        path = os.path.join(directory, str(version))
-        if file_system.is_file(os.path.join(path, file)):
-            return version, path
-    remedy = "export_model.py writes one"
-    for other, engine_name in _FILES.items():
-        if file_system.is_file(os.path.join(directory, other)):
-            remedy = f"it has {other}, for --engine={engine_name}"
-    raise errors.InputError(
-        f"--models: there is no {file} in {directory}; {remedy}"
-    )
-
-
-def versions(directory: str) -> list[int]:
-    """Returns the numbers that are names of entries of a directory."""
-    if not file_system.is_folder(directory):
-        return []
-    names = file_system.entries(directory)
-    return [int(name) for name in names if re.fullmatch(r"0|[1-9]\d*", name)]

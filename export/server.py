@@ -34,7 +34,14 @@ import prometheus_client
 from absl import logging
 from aiohttp import http_exceptions, web
 
-from export import connections, rest_format, servable, served_model, versions
+from export import (
+    addresses,
+    connections,
+    rest_format,
+    servable,
+    served_model,
+    versions,
+)
 from foundation import errors
 
 _PAGE = pathlib.Path(__file__).with_name("page.html")
@@ -199,9 +206,7 @@ class Server:
             await listener.start(host, port)
         except OSError as error:
             await runner.cleanup()
-            raise errors.InputError(
-                f"--host={host} --port={port}: {error.strerror}"
-            ) from error
+            raise addresses.unusable(host, port, error) from error
         if not _is_loopback(host):
             logging.warning(
                 "--host=%s: anyone in the network can reach the server, which "

@@ -20,7 +20,7 @@ from typing import Any
 
 from absl import logging
 
-from export import servable, served_model
+from export import servable, served_directories, served_model
 from foundation import errors, file_system
 
 LOADING, AVAILABLE = "LOADING", "AVAILABLE"
@@ -195,7 +195,7 @@ def _files_of_versions(directory: str, marker: str) -> dict[int, _Files]:
       marker: the name of the file.
     """
     by_version = {}
-    for version in servable.versions(directory):
+    for version in served_directories.versions(directory):
         root = os.path.join(directory, str(version))
         if not os.path.isfile(os.path.join(root, marker)):
             continue

@@ -167,7 +167,7 @@ def test_a_used_port_is_one_line(repository, model):
 @pytest.mark.parametrize(
     "flag, message",
     [
-        ("--models=missing", "there is no saved_model.pb in missing"),
+        ("--models=missing", "missing: no such directory"),
         ("--port=70000", "at most 65535"),
         ("--max_batch_size=-1", "at least 0"),
         ("--threads_per_batch=-1", "at least 0"),
