@@ -159,9 +159,9 @@ def read_blocks(
     """Yields the files in order, in blocks of complete lines.
 
     Args:
-      paths: of text, possibly compressed, or of Parquet tables.
+      paths: paths of text files, possibly compressed, or of Parquet tables.
       block_bytes: about the size of a block of plain text.
-      text_column: of Parquet tables; None refuses them.
+      text_column: name of the column of Parquet tables; None refuses them.
 
     Raises:
       InputError: a file is damaged, or a table has no such column.

@@ -54,7 +54,7 @@ class Example(NamedTuple):
     guid: its name.
     first: its text, or the first of a pair; of multiple choice, the beginning.
     second: nothing, the second text of a pair, or the K endings.
-    label: as written; a list of labels; None in sets without labels.
+    label: the label as written; a list of labels; None in sets without labels.
     kept: cells of further columns, which predictions repeat.
     """
 
@@ -149,8 +149,9 @@ def divide(
 
     Args:
       examples: the set.
-      fraction: of the examples, in the second part; at least that many.
-      seed: of the division.
+      fraction: the fraction of the examples that the second part gets, at
+        least.
+      seed: seed of the division.
 
     Returns:
       The two parts, in the order of the set.

@@ -168,7 +168,7 @@ class TokenizationStatistics:
         """Counts what a message describes.
 
         Args:
-          message: to log, with %d for the number.
+          message: the message to log, with %d for the number.
           is_lost: bool [N].
         """
         self._others[message] += int(np.count_nonzero(is_lost))
@@ -199,9 +199,9 @@ class TokenizationStatistics:
         """Notes the first words of texts that are [UNK], to name them.
 
         Args:
-          tokenizer: of the model.
+          tokenizer: tokenizer of the model.
           texts: N texts.
-          encoding: of the texts.
+          encoding: encoding of the texts.
         """
         unknown = tokenizer.vocabulary.unk_id
         (positions,) = np.nonzero(encoding.ids == unknown)
@@ -266,9 +266,9 @@ def warn_of_unknown(
     """Warns if the vocabulary does not seem to be of the texts' language.
 
     Args:
-      name: of the set, for the message.
-      tokenizer: of the model.
-      texts: of the set; about a thousand of them are tokenized.
+      name: name of the set, for the message.
+      tokenizer: tokenizer of the model.
+      texts: texts of the set; about a thousand of them are tokenized.
     """
     statistics = TokenizationStatistics()
     step = max(1, len(texts) // _SAMPLED_TEXTS)
@@ -290,7 +290,7 @@ def encode(
     """Returns the input_ids and segment_ids of N texts; see encode_blocks.
 
     Args:
-      tokenizer: of the model.
+      tokenizer: tokenizer of the model.
       first: N texts.
       second: N texts, or None for single sentences.
       max_seq_length: the longest sequence, including the special tokens.
@@ -327,7 +327,7 @@ def encode_blocks(
     tokens gets no [SEP], as released.
 
     Args:
-      tokenizer: of the model.
+      tokenizer: tokenizer of the model.
       blocks: first texts, and second texts or None, as in `encode`.
       max_seq_length: the longest sequence, including the special tokens.
       num_choices: number of sequences of an example; see Features.
@@ -447,13 +447,13 @@ def prepare(
 
     Args:
       records_dir: the directory of the records; None for no records.
-      name: of the records, without their ending.
-      schema: of the records.
+      name: name of the record file, without its ending.
+      schema: schema of the records.
       recipe: returns the JSON values that determine the features, besides
         schema and tokenizer. Digests take time: without records it is not
         called.
       make: makes the features.
-      tokenizer: of the model.
+      tokenizer: tokenizer of the model.
     """
     if records_dir is None:
         return make()

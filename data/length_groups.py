@@ -65,11 +65,12 @@ def train_batches(
 
     Args:
       features: the examples.
-      batch_size: of the global batch.
+      batch_size: examples of the global batch.
       seed: keys the order.
       lengths: the permitted ones.
       first_batch: number of batches to skip, at no cost.
-      part: which of num_parts equal parts of every batch to return.
+      part: number of the part to return, of num_parts equal parts of every
+        batch.
       num_parts: number of parts, one for each worker.
 
     Returns:

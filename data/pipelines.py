@@ -51,12 +51,13 @@ def train_batches(
 
     Args:
         shards: the files, in a fixed order.
-        schema: of their records.
-        batch_size: of the global batch.
+        schema: schema of the records.
+        batch_size: records of the global batch.
         seed: keys every permutation.
         first_batch: number of batches to skip. Of these, only the records of
             the first batch's group are read, and none is parsed.
-        part: which of num_parts equal parts of every batch to return.
+        part: number of the part to return, of num_parts equal parts of every
+          batch.
         num_parts: number of parts, one for each worker.
         counts: records per shard; by default the manifest's.
 
@@ -147,7 +148,7 @@ def check_records(
 
     Args:
         shards: the files.
-        schema: of their records.
+        schema: schema of the records.
         counts: records per shard; by default the manifest's.
 
     Raises:

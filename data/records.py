@@ -42,7 +42,7 @@ def encode(
 
     Args:
       schema: the features of a record.
-      columns: for each feature an array [N, *feature.shape].
+      columns: an array [N, *feature.shape] for each feature.
     """
     flat = _checked(schema, columns)
     count = len(next(iter(flat.values())))
@@ -253,7 +253,7 @@ def parse(
 
     Args:
       serialized: string [B].
-      schema: of the records. Model Garden's input_word_ids and
+      schema: schema of the records. Model Garden's input_word_ids and
         input_type_ids are accepted as input_ids and segment_ids.
 
     Returns:
@@ -433,8 +433,8 @@ def check_features(
 
     Args:
       where: names the file, and the record if it is not the first.
-      features: of `features_of`.
-      schema: that it should have.
+      features: the features, from `features_of`.
+      schema: the schema that the features should have.
 
     Raises:
       InputError: names the first feature of another length or type.

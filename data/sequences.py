@@ -55,7 +55,7 @@ def join(
     A second text without tokens gets no [SEP], as released.
 
     Args:
-      vocabulary: of the model.
+      vocabulary: vocabulary of the model.
       first: N texts.
       second: N texts, or None for single texts.
     """

@@ -59,8 +59,8 @@ class Line(NamedTuple):
 class Lines(NamedTuple):
     """The lines of some files.
 
-    name: of a file, a glob or a folder, as the user gave it.
-    paths: of the files, or of standard input.
+    name: name of a file, a glob or a folder, as the user gave it.
+    paths: paths of the files, or of standard input.
     total: number of lines; None for standard input.
     digest: SHA-256 of all lines; "" for standard input.
     """
@@ -100,9 +100,9 @@ def find_all(name: str, endings: Sequence[str]) -> list[str]:
     """Returns the files of a name, a glob or a folder, sorted.
 
     Args:
-      name: of a file (its compressed form is found too), a pattern, or a folder
-        of such files; STANDARD_INPUT for itself.
-      endings: of the files in a folder, e.g. ["csv"].
+      name: name of a file (its compressed form is found too), a pattern, or a
+        folder of such files; STANDARD_INPUT returns itself.
+      endings: endings of the files in a folder, e.g. ["csv"].
 
     Raises:
       InputError: there is none, or it is a pipe.
@@ -156,8 +156,8 @@ def open_lines(name: str) -> Lines:
     """Finds the files of a name, and reads them once to check them.
 
     Args:
-      name: of a file, which may be compressed, a glob, a folder of .txt files,
-        or STANDARD_INPUT.
+      name: name of a file, which may be compressed, a glob, a folder of .txt
+        files, or STANDARD_INPUT.
 
     Raises:
       InputError: there are no lines, or one is not UTF-8.
@@ -435,10 +435,12 @@ def read_examples(
     Args:
       paths: the files.
       form: one of FORMATS.
-      text_column: of the text, or of the first text of a pair.
-      text_pair_column: of the second text.
+      text_column: name of the column of the text, or of the first text of a
+        pair.
+      text_pair_column: name of the column of the second text.
       label_column: None for examples without labels.
-      label_columns: of 0 or 1, one for each label; they replace label_column.
+      label_columns: names of columns of 0 or 1, one for each label; they
+        replace label_column.
       id_column: None numbers the examples.
       kept_columns: further columns, which predictions repeat.
       have_kept: whether every file must have these.
@@ -475,7 +477,7 @@ def require(
     """Returns the cell of a named column.
 
     Args:
-      row: of read_named.
+      row: a row from read_named.
       name: the column.
       form: one of FORMATS.
       flag: the flag that chooses the column, if there is one.

@@ -85,7 +85,8 @@ def system_number(error: BaseException) -> int | None:
     """Returns the number of a system's error of a file or a disk.
 
     Args:
-      error: of any library. TensorFlow and safetensors give the words alone.
+      error: an error of any library. TensorFlow and safetensors give only
+        words.
 
     Returns:
       None if the exception does not report one.

@@ -357,7 +357,7 @@ def decode(data: bytes, path: str, first_line: int = 1) -> str:
     """Decodes UTF-8.
 
     Args:
-      data: of a file, or of some of its lines.
+      data: the bytes of a file, or of some of its lines.
       path: names the file in the message.
       first_line: the number of the first line of `data`, for the message.
 
@@ -431,12 +431,12 @@ def replacing(
     killed runs left of the same file is removed first.
 
     Args:
-      path: of the file, new or existing; its folder exists.
-      on_disk: for writers that know no buckets: yields a path on this disk also
-        if `path` is remote, and then copies the file there.
-      own_folder: for writers that make temporary files of their own beside the
-        file that they write: the temporary path is in a folder, which is
-        removed with all that they leave.
+      path: path of the file, new or existing; its folder exists.
+      on_disk: whether the writer cannot write to buckets: then the temporary
+        path is on this disk even if `path` is remote, and the file is copied.
+      own_folder: whether the writer makes further temporary files beside the
+        file that it writes: then the temporary path is in a folder of its own,
+        which is removed with all of its files.
     """
     path = os.fspath(path)
     _remove_stale(path)
@@ -510,7 +510,7 @@ def replacing_folder(path: str) -> Iterator[str]:
     away. What killed runs left of the same folder is removed first.
 
     Args:
-      path: of the folder, on this disk, new or existing.
+      path: path of the folder, on this disk, new or existing.
     """
     path = os.path.abspath(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -605,7 +605,7 @@ def naming(path: str, temporary: str | None = None) -> Iterator[None]:
     safetensors name temporary files of `path`.
 
     Args:
-      path: of what the body writes.
+      path: path of the file that the body writes.
       temporary: where the body writes it, if not to temporary files as those
         of `replacing`: the beginning of their paths.
 
@@ -831,7 +831,7 @@ def local_folder(folder: str, names: Sequence[str]) -> str:
 
     Args:
       folder: is returned as it is if it is on this disk.
-      names: of the files to copy otherwise.
+      names: names of the files to copy, unless the folder is on this disk.
     """
     if not is_remote(folder):
         return folder

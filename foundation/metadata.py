@@ -52,7 +52,7 @@ def read(path: str, kind: type[T]) -> T:
     """Returns the contents of a JSON file.
 
     Args:
-      path: of the file.
+      path: path of the file.
       kind: a type for msgspec, e.g. a dataclass or `dict[str, Count]`.
 
     Raises:
@@ -72,7 +72,7 @@ def read_closed(path: str, kind: type[D]) -> D | None:
     """Returns what `read_if_present` does; refuses keys that are no fields.
 
     Args:
-      path: of the file.
+      path: path of the file.
       kind: a dataclass.
 
     Raises:
@@ -90,7 +90,7 @@ def read_object(path: str, kind: type) -> Object | None:
     """Returns the object of a JSON file as it is, None if there is no file.
 
     Args:
-      path: of the file.
+      path: path of the file.
       kind: the types of the keys that will be used; the others are kept.
 
     Raises:

@@ -132,7 +132,7 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
     killed one left.
 
     Args:
-      prefix: of the files; their folder is made.
+      prefix: prefix of the files; their folder is made.
       tensors: name -> tensor or array.
     """
     scratch = os.path.join(os.path.dirname(prefix), _SCRATCH)

@@ -62,9 +62,9 @@ def plan(tables: Sequence[Table], scale: Scale, *, tflops: float | None) -> str:
     """Returns all commands in their order, and an estimate of the time.
 
     Args:
-      tables: to reproduce.
-      scale: of the tables.
-      tflops: that the user's device sustains; by default the scale's.
+      tables: the tables to reproduce.
+      scale: scale of the tables.
+      tflops: TFLOP/s that the user's device sustains; by default the scale's.
     """
     commands = commands_of(tables)
     device = scale.device if tflops is None else "your device"
@@ -97,7 +97,7 @@ def divide(commands: Sequence[Command], total: int) -> list[list[int]]:
     parts depend on nothing else, so all processes find the same ones.
 
     Args:
-      commands: of some tables.
+      commands: the commands of some tables.
       total: number of processes.
 
     Returns:
@@ -162,8 +162,9 @@ class Executor:
         Raises:
           InputError: a command failed here, or in another part while this one
             waited.
-          SystemExit: with preemption.EXIT_CODE, after SIGTERM, which is passed
-            on to the running command, so that it saves a checkpoint.
+          SystemExit: the process received SIGTERM, which is passed on to the
+            running command, so that it saves a checkpoint; the code is
+            preemption.EXIT_CODE.
         """
         before = signal.signal(signal.SIGTERM, self._stop)
         try:

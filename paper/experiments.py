@@ -48,7 +48,7 @@ class Model:
     Attributes:
       name: part of the names of its commands.
       checkpoint: value of --init_checkpoint.
-      size: of the model.
+      size: size of the model.
       needs: the command that trains it, if any.
       bilstm: whether fine-tuning adds a BiLSTM.
     """
@@ -102,7 +102,8 @@ class Finetuning:
     """How the paper fine-tunes on a task, and the size of the training set.
 
     Attributes:
-      examples: of the training set at this scale, for the estimate of hours.
+      examples: size of the training set at this scale, for the estimate of
+        hours.
       tokens: mean length of an example, for the same estimate.
       rates: learning rates; "" for those of the scale, None for the default of
         the command.
@@ -205,9 +206,10 @@ class Experiments:
         """Returns a model that is pre-trained here.
 
         Args:
-          size: of the model.
-          objective: of run_pretraining.py.
-          masking: of the training records; held-out records have the default.
+          size: size of the model.
+          objective: value of run_pretraining.py's --objective.
+          masking: masking of the training records; held-out records have the
+            default.
         """
         scale = self.scale
         shards = self._shards(masking, held_out=False)
@@ -317,9 +319,9 @@ class Experiments:
         """Returns the score of a GLUE task on its development set.
 
         Args:
-          model: to start from.
-          task: of SENTENCE_TASKS.
-          metric: of the task.
+          model: the model to start from.
+          task: a key of SENTENCE_TASKS.
+          metric: name of a metric of the task.
           seeds: number of restarts; by default the scale's `single_seeds`.
           submission: directory below the output directory for GLUE's files.
         """
@@ -356,8 +358,8 @@ class Experiments:
         """Returns whether --glue_dir has a set of a task.
 
         Args:
-          task: of tasks.classification.sentence_tasks.
-          split: of the task; "test" stands for all its test sets.
+          task: a key of tasks.classification.sentence_tasks.TASKS.
+          split: a split of the task; "test" stands for all of its test sets.
         """
         if self.inputs.glue_dir is None:  # A plan for all tasks.
             return True
@@ -458,11 +460,11 @@ class Experiments:
         """Returns a score on SQuAD's development set.
 
         Args:
-          model: to start from.
+          model: the model to start from.
           metric: "exact_match" or "f1"; "exact" or "f1" for version 2.0.
           version: "v1.1" or "v2.0".
           seeds: number of restarts; by default the scale's `single_seeds`.
-          seed: of a single run, a system of an ensemble.
+          seed: seed of a single run, a system of an ensemble.
         """
         is_second = version == "v2.0"
         folder = self._input("squad_dir")
@@ -538,7 +540,7 @@ class Experiments:
 
         Args:
           model: the encoder.
-          features: of run_ner.py's --features.
+          features: value of run_ner.py's --features.
         """
         is_one = features == "concat_last_four"
         command = self._finetune(
@@ -615,10 +617,10 @@ class Experiments:
         """Makes a grid of fine-tuning runs.
 
         Args:
-          model: to start from.
-          name: of the task.
+          model: the model to start from.
+          name: name of the task.
           program: the command.
-          flags: of the task.
+          flags: flags of the task.
           finetuning: the paper's values.
           seeds: number of restarts; None for the scale's `single_seeds`.
           needs: commands that must have finished, besides the model's.

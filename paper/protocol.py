@@ -68,7 +68,7 @@ class Row:
     """One row of a table.
 
     Attributes:
-      label: as in the paper.
+      label: the label of the row in the paper.
       paper: column -> the paper's value.
       scores: column -> our score; columns whose data is missing have none.
     """
@@ -83,7 +83,7 @@ class Finding:
     """A statement of the paper: one score is larger than another.
 
     Attributes:
-      statement: in one sentence.
+      statement: the statement, one sentence.
       larger: the score that the paper found larger.
       smaller: the other score.
     """
@@ -103,7 +103,7 @@ class Table:
       protocol: how the paper made it, and in what this project differs.
       statistic: "best" if the paper reports the best run on the development
         set, "mean" if it reports the mean of several runs.
-      rows: in the paper's order.
+      rows: the rows in the paper's order.
       findings: statements that the rows can confirm.
       other_commands: those without a score, e.g. predictions of a test set.
       notes: sentences on what is left out because its data is missing.
@@ -169,11 +169,11 @@ class Scale:
     Attributes:
       base: the size of the paper's "Base" experiments.
       large: the size of "Large"; None leaves its rows out.
-      sizes: of Table 6.
+      sizes: sizes of the models of Table 6.
       initializer_range: hidden units -> standard deviation of new weights.
-      dropout: of pre-training and fine-tuning.
+      dropout: dropout of pre-training and fine-tuning.
       vocab_size: number of tokens, of a vocabulary that is learned.
-      phases: of pre-training, in their order.
+      phases: phases of pre-training, in their order.
       warmup: steps of rising learning rate in pre-training.
       pretraining_batch_size: sequences of a step.
       pretraining_learning_rate: the highest, after the warm-up.

@@ -32,9 +32,10 @@ class Measured:
     Attributes:
       values: one for each seed, of the runs with the learning rate whose mean
         development score is best; in the units of the table.
-      best: of the run with the best development score at any learning rate,
-        whose model is kept.
-      learning_rate: of `values`; None for a command without a grid.
+      best: value of the run with the best development score at any learning
+        rate, whose model is kept.
+      learning_rate: learning rate of `values`; None for a command without a
+        grid.
     """
 
     values: Sequence[float]

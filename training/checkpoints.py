@@ -148,7 +148,7 @@ class Checkpoints:
         """Assigns every variable; returns the step and the host's state.
 
         Args:
-            prefix: of the checkpoint's files.
+            prefix: prefix of the checkpoint's files.
             variables: name -> variable.
             averaged: whether to assign the averages of weights that have them.
             optional: names of variables that stay as they are if the
@@ -228,7 +228,7 @@ class BestCheckpoint:
         Args:
             output_dir: the directory of the run.
             metric: the name of the value that decides.
-            higher_is_better: in which direction.
+            higher_is_better: whether higher values of the metric are better.
             is_chief: whether this process writes.
         """
         self.directory = os.path.join(output_dir, BEST)

@@ -121,7 +121,7 @@ class TimedDecay:
         warmup: the progress at which it ends.
         clock: gives the progress.
         decay: a name in optimizers.DECAYS.
-        power: of the polynomial.
+        power: exponent of the polynomial.
     """
 
     peak: float

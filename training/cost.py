@@ -93,7 +93,7 @@ def trace(
 
     Args:
         train_step: not run.
-        features: of static shape, [micro-batch, ...].
+        features: features of static shape, [micro-batch, ...].
     """
     graph = train_step.gradient_graph(features)
     flops = sum(_flops(x) for x in graph.get_operations())
@@ -118,7 +118,7 @@ def training_flops(
     Args:
         objective: the model's losses.
         model: not run.
-        features: of static shape, [examples, ...].
+        features: features of static shape, [examples, ...].
     """
     function = tf.function(
         lambda x: objective.forward(model, x), autograph=False
@@ -261,12 +261,12 @@ class Memory:
     """The memory of one replica, in bytes.
 
     Attributes:
-        program: of the process without the model; 0 on a GPU.
-        weights: of the model.
-        slots: of the optimizer.
-        sums: of gradients over micro-batches; 0 for one micro-batch.
-        gradients: of a micro-batch.
-        activations: of a micro-batch.
+        program: memory of the process without the model; 0 on a GPU.
+        weights: weights of the model.
+        slots: slots of the optimizer.
+        sums: sums of gradients over micro-batches; 0 for one micro-batch.
+        gradients: gradients of a micro-batch.
+        activations: activations of a micro-batch.
         peak: most of gradients and activations at the same time; the last
             activations are freed before the first gradients are there.
         by_choice: other choices of what the model computes again in the
@@ -310,11 +310,12 @@ class Estimate(NamedTuple):
         micro_batch: examples of a micro-batch.
         largest_micro_batch: examples of a micro-batch that fit into the memory
             of the device; None if its memory is not known.
-        length_note: on the length of batches, "" if all are of one length.
-        num_parameters: of the model.
+        length_note: note on the length of batches, "" if all have the same
+          length.
+        num_parameters: number of parameters of the model.
         num_trained: those that the optimizer changes.
-        flops: of a step, over all replicas, of the mean batch.
-        memory: of a replica, for the longest batch.
+        flops: operations of a step on the mean batch, over all replicas.
+        memory: memory of a replica, for the longest batch.
     """
 
     rows: int
@@ -378,9 +379,9 @@ def estimate(
 
     Args:
         learner: the model and its optimizer.
-        train_step: of the learner.
-        make_batches: of the phase.
-        replicas: that divide a batch.
+        train_step: the compiled step of the learner.
+        make_batches: makes the batches of the phase.
+        replicas: number of replicas that divide a batch.
         accumulation: micro-batches per replica and step.
     """
     batches = make_batches(first_batch=0, part=0, num_parts=1)

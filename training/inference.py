@@ -219,7 +219,8 @@ class Evaluator:
         Args:
             make_batches: all real examples once; padding has weight 0.
             max_steps: stop after so many batches.
-            num_batches: to be read, to show the progress; None shows none.
+            num_batches: number of batches to read, for the progress bar; None
+              shows none.
         """
         options = {"total": num_batches, "disable": num_batches is None}
         total: Any = 0.0

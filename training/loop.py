@@ -172,7 +172,7 @@ def train(
         Diverged: the loss is not finite.
         InputError: the checkpoint's settings may not change.
         KeyboardInterrupt: after SIGINT.
-        SystemExit: with preemption.EXIT_CODE, after SIGTERM; with 0, after a
+        SystemExit: the code is preemption.EXIT_CODE after SIGTERM, 0 after a
             dry run.
     """
     loop = Loop(learner, strategy, options)
@@ -232,7 +232,7 @@ class Progress:
         step: number of steps done; part of the checkpoint's name.
         interval: metric -> [sum, weight] since the last line of metrics, so
             that the line after a resume covers its complete interval.
-        recent_losses: of the last lines of metrics.
+        recent_losses: losses of the last lines of metrics.
         lowest_loss: the least mean of these so far, or that of the first step.
         best: the best value of the metric `Selection.metric` so far.
         best_step: the step with this value.

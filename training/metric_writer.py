@@ -151,7 +151,7 @@ class MetricWriter:
         """Writes predictions of examples to TensorBoard and samples.jsonl.
 
         Args:
-            step: of the model.
+            step: training step of the model.
             samples: JSON values; "text" is the Markdown for TensorBoard.
         """
         if not self._is_chief or not samples:
@@ -195,10 +195,11 @@ def write_hyperparameters(
     """Writes the settings and the metrics of a run for TensorBoard's HParams.
 
     Args:
-        directory: of the run's other events; its name is that of the run.
+        directory: directory of the run's other events; its name is the run's
+          name.
         values: the settings in which runs differ.
-        metrics: of the trained model, in the order of the columns.
-        step: of the trained model.
+        metrics: metrics of the trained model, in the order of the columns.
+        step: training step of the trained model.
     """
     from tensorboard.plugins.hparams import api  # Only grids need it.
 

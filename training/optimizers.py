@@ -326,7 +326,7 @@ class WarmupDecay:
         num_train_steps: where the decay ends.
         num_warmup_steps: 0 means no warm-up.
         decay: a name in DECAYS.
-        power: of the polynomial.
+        power: exponent of the polynomial.
     """
 
     peak: float

@@ -67,7 +67,7 @@ def create(
         one_machine: whether auto uses this machine only, whatever TF_CONFIG
             names.
         num_replicas: a mirrored strategy's GPUs; without any, logical CPUs.
-        tpu: for the name "tpu".
+        tpu: the TPU, for the name "tpu".
 
     Raises:
         InputError: the hardware is not there.
@@ -320,7 +320,8 @@ def check_same_number(
     """Refuses workers with different numbers; every worker must call this.
 
     Raises:
-        InputError: with the text `refusal`, on every worker.
+        InputError: the numbers differ; raised on every worker, with the text
+          `refusal`.
     """
     if not is_multi_worker(strategy):
         return
@@ -339,7 +340,7 @@ def check_shared_folder(
     call this. All raise if one does, so that none waits for the others.
 
     Raises:
-        InputError: at least one worker has another folder of this name.
+        InputError: a worker has another folder of this name.
         OpError: this worker's folder cannot be made or written to.
     """
     if not is_multi_worker(strategy):

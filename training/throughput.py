@@ -39,8 +39,9 @@ class Throughput:
     does not report the kind of a TPU; there the user gives the peak.
 
     Attributes:
-        tokens: of one example, padding included.
-        flops: of one example, see cost.training_flops; used with a peak.
+        tokens: tokens of one example, padding included.
+        flops: operations of one example, see cost.training_flops; used with a
+          peak.
         peak: FLOP/s of all devices together, or None where it is not known.
     """
 
@@ -68,7 +69,7 @@ def peak(
     Args:
         strategy: its replicas are counted.
         compute_dtype: float32 or a 16-bit float.
-        peak_tflops: of one device, as given by the user.
+        peak_tflops: peak of one device, as given by the user.
     """
     if peak_tflops is None:
         peak_tflops = published(device_name(), compute_dtype)
@@ -81,7 +82,7 @@ def published(name: str, compute_dtype: str) -> float | None:
     """Returns the TFLOP/s of a device by its name; None if it is not known.
 
     Args:
-        name: as TensorFlow reports it.
+        name: name of the device, as TensorFlow reports it.
         compute_dtype: float32, tf32 or a 16-bit float.
     """
     words = f" {name.replace('-', ' ').lower()} "

@@ -40,7 +40,7 @@ def draw_mask(
 
     Args:
         seed: int32 [2].
-        shape: of the result.
+        shape: shape of the result.
         threshold: the fraction to drop, times 2^16.
     """
     words = _words(tf.range(math.prod(shape)), seed)

@@ -74,7 +74,7 @@ class Source:
     Attributes:
       path: the file, or the prefix of TensorFlow's files.
       kind: one of this module's constants.
-      directory: of the config and the vocabulary; a local copy if the
+      directory: directory of the config and the vocabulary; a local copy if the
         checkpoint is in a bucket.
       config: the one beside the weights; None without.
       settings: those beside the weights, or the defaults.

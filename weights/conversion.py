@@ -339,7 +339,7 @@ def add_words(
     """Returns the model with these words in its vocabulary.
 
     Args:
-      checkpoint: with a vocabulary.
+      checkpoint: a checkpoint with a vocabulary.
       words: one word each, normalized as the tokenizer does it: in lower case
         and without accents for an uncased model.
       where: the words' file, for messages.

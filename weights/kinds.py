@@ -25,15 +25,15 @@ class Kind:
 
     Attributes:
       name: inside, and of --problem_type.
-      export_name: in export.json, and of --task.
-      title: in words, of reports and model cards.
+      export_name: name of the kind in export.json, and as a value of --task.
+      title: words for the kind in reports and model cards.
       architecture: the class of transformers with the head; None if an encoder
         alone is enough.
       other_architectures: classes of transformers that have the head, too.
       problem_type: transformers' name for the kind of classification.
       pipeline_tag: the Hub's name.
-      inputs: of an exported model.
-      outputs: of an exported model, in the order of its README.
+      inputs: inputs of an exported model.
+      outputs: outputs of an exported model, in the order of its README.
       row_lists: outputs, also of the signatures of token ids, whose rows are
         padded at the end.
       fills: output -> its value in padding, where it is neither "" nor 0.

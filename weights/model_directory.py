@@ -73,11 +73,11 @@ class Settings:
     Attributes:
       architecture: the class of transformers with the same heads.
       attention: "bidirectional" or "left_to_right", see modeling.encoder.
-      bilstm_size: of the BiLSTM under the head, which transformers does not
-        know; 0 without one.
+      bilstm_size: size of the BiLSTM under the head, which transformers does
+        not know; 0 without one.
       labels: names of a classifier's or tagger's classes.
       problem_type: transformers' name for the kind of classification.
-      pad_token_id: of [PAD]; transformers does not train its embedding.
+      pad_token_id: id of [PAD]; transformers does not train its embedding.
     """
 
     architecture: str | None = None

@@ -39,13 +39,14 @@ class Start:
 
     Attributes:
       config: the model's hyperparameters.
-      tokenizer: for the run's texts.
+      tokenizer: tokenizer for the texts of the run.
       attention: see modeling.encoder.
-      bilstm_size: of the BiLSTM under the head; 0 without one.
+      bilstm_size: size of the BiLSTM under the head; 0 without one.
       labels: the classes that the weights were trained for, or None if unknown.
       problem_type: the kind of classification as transformers calls it, or
         None.
-      num_outputs: of the weights' classifier; None without one.
+      num_outputs: number of outputs of the weights' classifier; None without
+        one.
       init_checkpoint: the path of the weights; None for random weights.
     """
 
@@ -290,7 +291,8 @@ def assign(
     Args:
       model: one of modeling.models.
       init_checkpoint: anything that `checkpoint_sources` reads.
-      tokenizer: of the run; must fit the checkpoint's. None is not compared.
+      tokenizer: tokenizer of the run; must fit the checkpoint's. None is not
+        compared.
       reinit_layers: number of top layers that keep their initial values. If it
         is not 0, the pooler keeps them, too.
       new_output_layer: whether the output layer of a classifier or tagger keeps

@@ -65,12 +65,12 @@ class SentenceModules:
     """How the vector of a text is made of those of its tokens.
 
     Attributes:
-      folder: of modules.json; None without one.
+      folder: folder of modules.json; None without one.
       pooling: names of POOLINGS with commas, whose vectors are joined; or
         "none" for the vectors of all tokens.
       dense: layers on the pooled vector.
       normalize: whether the result has length 1.
-      max_seq_length: in tokens; None if it is not known.
+      max_seq_length: the most tokens of a text; None if it is not known.
     """
 
     folder: str | None = None
@@ -220,9 +220,9 @@ def write(folder: str, modules: SentenceModules, hidden_size: int) -> None:
     modules.json is the last file: where it is, those that it names are, too.
 
     Args:
-      folder: of the encoder's weights.
+      folder: folder of the encoder's weights.
       modules: how vectors are made; `max_seq_length` is written if known.
-      hidden_size: of the encoder.
+      hidden_size: hidden size of the encoder.
     """
     steps = ["Transformer", "Pooling"] + ["Normalize"] * modules.normalize
     places = ["", *(f"{i}_{name}" for i, name in enumerate(steps) if i)]

@@ -32,9 +32,10 @@ class ModelClasses:
     """The classes of a trained model.
 
     Attributes:
-      labels: in the order of the model's outputs, or None.
+      labels: labels in the order of the model's outputs, or None.
       problem_type: transformers' name, or None.
-      num_outputs: of the model's head, or None if it is unknown.
+      num_outputs: number of outputs of the model's head, or None if it is
+        unknown.
       are_given: whether --label_names gives the labels.
     """
 

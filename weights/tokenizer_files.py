@@ -114,7 +114,7 @@ def load(
     """Reads the tokenizer of a model directory of any origin.
 
     Args:
-      directory: with a vocab.txt or a tokenizer.json.
+      directory: directory with a vocab.txt or a tokenizer.json.
       do_lower_case: overrides the files' setting.
 
     Raises:

@@ -53,7 +53,7 @@ def estimate(recipe: Recipe, shards_at_once: int = 1) -> Estimate:
     """Makes a shard of a sample of a recipe's text and measures it.
 
     Args:
-      recipe: of all shards.
+      recipe: recipe of all shards.
       shards_at_once: the number of shards that all runs write at the same time.
     """
     sizes = [tf.io.gfile.stat(path).length for path in recipe.input_files]

@@ -108,12 +108,12 @@ def make(
 
     Args:
       recipe: the text, the settings and the names of the shards.
-      manifest_path: of the manifest, in the shards' directory.
+      manifest_path: path of the manifest, in the directory of the shards.
       pool: runs the tasks; it affects the time, not the result.
       group: the shards that this run makes.
       allow_single_document: whether the text may be one document, so that no
         next sentence can come from another document.
-      blocks: of the text; by default all blocks of the recipe's files.
+      blocks: blocks of text; by default all blocks of the recipe's files.
 
     Returns:
       The manifest, also if the shards were complete before; None if shards of

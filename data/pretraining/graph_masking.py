@@ -28,7 +28,7 @@ _KEY_BITS = 40  # Random bits of the keys by which words are sorted.
 def mask(
     features: Mapping[str, tf.Tensor],
     *,
-    rate: tf.Tensor,
+    masked_lm_prob: tf.Tensor,
     rule: masking.MaskingRule,
     num_instances: int,
     vocabulary: vocabularies.Vocabulary,
@@ -41,12 +41,13 @@ def mask(
     Args:
       features: `input_ids` int32 [B, S], the original tokens, and `input_mask`
         int32 [B, S], the number of the token's instance or 0 for padding.
-      rate: float64 [], the fraction of the tokens of an instance to predict.
-      rule: its `max_predictions_per_seq` is P, of which a row has at most so
-        many; its `masked_lm_prob` is not used.
+      masked_lm_prob: float64 [], the fraction of the tokens of an instance to
+        predict; it replaces that of `rule`.
+      rule: the rule of masking; its `max_predictions_per_seq` is P, the most
+        predictions of a row.
       num_instances: the most instances of a row.
-      vocabulary: of the tokens.
-      seed: of all random choices.
+      vocabulary: vocabulary of the tokens.
+      seed: seed of all random choices.
       step: int64 [].
       first_row: int [], the number of the first row in the global batch.
 
@@ -72,7 +73,8 @@ def mask(
     for token in special:
         is_candidate &= ids != token
     lengths = _sums(tf.ones_like(ids), instance, num_instances)
-    limits = tf.maximum(tf.round(tf.cast(lengths, tf.float64) * rate), 1.0)
+    limits = tf.round(tf.cast(lengths, tf.float64) * masked_lm_prob)
+    limits = tf.maximum(limits, 1.0)
     is_chosen = _choose(
         is_candidate,
         _words(ids, instance, is_candidate, num_instances, vocabulary)
@@ -91,7 +93,7 @@ def mask(
     is_mask = chance < rule.mask_token_prob
     shown = tf.where(is_mask, tf.constant(vocabulary.mask_id), shown)
     # The positions ascend, as in stored records.
-    distance = length - tf.range(length)  # From the end: 0 is no position.
+    distance = length - tf.range(length)  # From the end: 0 is not a position.
     distances, _ = tf.math.top_k(
         tf.where(is_chosen, distance, 0), k=rule.max_predictions_per_seq
     )
@@ -237,12 +239,12 @@ def _sums(
 
 
 def most_predictions(
-    rate: float, max_seq_length: int, num_instances: int
+    masked_lm_prob: float, max_seq_length: int, num_instances: int
 ) -> int:
-    """Returns P: the most predictions that a row can have at a rate.
+    """Returns P: the most predictions that a row can have.
 
-    Each of several instances has less than one more, by rounding.
+    By rounding, each of several instances may have one prediction more.
     """
     rounding = num_instances if num_instances > 1 else 0
-    most = math.ceil(max_seq_length * rate) + rounding
+    most = math.ceil(max_seq_length * masked_lm_prob) + rounding
     return min(max(most, 1), max_seq_length)

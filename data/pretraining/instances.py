@@ -241,9 +241,9 @@ def read_ranks(path: str, tables: Sequence[str], ranks: range) -> np.ndarray:
     """Returns the instances of a range of ranks, in order: INSTANCE [N].
 
     Args:
-      path: of the global index.
+      path: path of the global index.
       tables: the files of all tables.
-      ranks: which instances of the global order.
+      ranks: range of positions in the global order of instances.
     """
     below = np.fromfile(path, "<i8")
     first = int(np.searchsorted(below, ranks.start, "right")) - 1

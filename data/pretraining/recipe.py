@@ -33,15 +33,16 @@ class Recipe:
 
     Attributes:
       input_files: the text files, in order.
-      input_digests: of their contents, by `digest_files`.
+      input_digests: digests of the files' contents, from `digest_files`.
       input_format: one of corpus.FORMATS.
-      text_column: of Parquet tables or JSON lines; see corpus.find_text.
+      text_column: name of the column of Parquet tables or JSON lines; see
+        corpus.find_text.
       output_files: the shards, in order.
       work_dir: local directory of intermediate files; the only attribute that
         does not affect the shards' bytes.
-      tokenizer: with its vocabulary.
+      tokenizer: the tokenizer with its vocabulary.
       pairing: how documents become pairs of segments.
-      masking: which tokens are predicted.
+      masking: the rule of which tokens are predicted.
       words: "white_space" if the text's white space tells which tokens are a
         word; None if the tokens do.
       packing: how instances share a record; None for one in each.

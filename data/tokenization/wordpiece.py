@@ -64,7 +64,7 @@ class Tokenizer:
         """Sets the switches; TensorFlow's part is built at the first use.
 
         Args:
-          vocabulary: of the model.
+          vocabulary: vocabulary of the model.
           do_lower_case: False for the cased models.
           strip_accents: None follows do_lower_case, as released.
           tokenize_chinese_chars: makes every Chinese character a word.

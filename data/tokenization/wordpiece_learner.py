@@ -114,7 +114,8 @@ def count_words(
       paths: files of text, possibly compressed, or Parquet tables.
       normalization: how text becomes words.
       input_format: one of corpus.FORMATS.
-      text_column: of Parquet tables or JSON lines; see corpus.find_text.
+      text_column: name of the column of Parquet tables or JSON lines; see
+        corpus.find_text.
       progress: is called with numbers of bytes that were read.
     """
     # Words do not depend on sentences.

@@ -1,11 +1,11 @@
 """The losses of embeddings, and the scores of the vectors of a complete set.
 
     in-batch negatives    [B, K, H]: anchors, positives, hard negatives
-    cosine regression     [B, 2, H] and the wanted cosines
+    cosine regression     [B, 2, H] and the target cosines
 
-The negatives of an anchor are the other positives, and the hard negatives, of
-its micro-batch: that is what one device computes at once. Larger batches on
-several replicas or with accumulated gradients have no further negatives.
+The negatives of an anchor are the other positives and the hard negatives of its
+micro-batch, i.e. of the examples that one device computes at once. Larger
+batches on several replicas or with accumulated gradients add no negatives.
 """
 
 import dataclasses
@@ -43,8 +43,8 @@ class EmbeddingObjective:
     @property
     def stored(self) -> dict[str, Any]:
         """See task_model.Objective."""
-        own = self.modules
-        return {"pooling": own.pooling, "normalize": own.normalize}
+        modules = self.modules
+        return {"pooling": modules.pooling, "normalize": modules.normalize}
 
     def make_model(self, *, bilstm_size: int = 0, **options: Any) -> Any:
         """Makes the model; see task_model.Objective."""
@@ -104,9 +104,9 @@ def correlations(vectors: np.ndarray, scores: np.ndarray) -> dict[str, float]:
       scores: [N, 1].
     """
     a, b = np.moveaxis(_directions(vectors), 1, 0)
-    cosines, wanted = np.sum(a * b, axis=-1), scores[:, 0]
-    spearman = float(scipy.stats.spearmanr(cosines, wanted).statistic)
-    pearson = float(scipy.stats.pearsonr(cosines, wanted).statistic)
+    cosines, similarities = np.sum(a * b, axis=-1), scores[:, 0]
+    spearman = float(scipy.stats.spearmanr(cosines, similarities).statistic)
+    pearson = float(scipy.stats.pearsonr(cosines, similarities).statistic)
     return {"spearman": spearman, "pearson": pearson, "score": spearman}
 
 
@@ -115,8 +115,9 @@ def retrieval(
 ) -> dict[str, float]:
     """Returns recalls at RANKS and the MRR at 10, which is the "score".
 
-    Each different anchor searches all different positives and hard negatives of
-    the set; its own positives are right. Equally near texts come before.
+    Each distinct anchor is a query, each distinct positive or hard negative a
+    document. The correct documents are the anchor's own positives. A document
+    with the same cosine as a correct one is ranked before it.
 
     Args:
       texts: N groups of K texts.
@@ -125,29 +126,29 @@ def retrieval(
     vectors = _directions(vectors)
     anchors: dict[str, int] = {}
     documents: dict[str, int] = {}
-    places: list[tuple[int, int]] = []  # Of the vectors of the documents.
-    right: dict[str, set[int]] = {}
+    places: list[tuple[int, int]] = []  # Indices of the documents' vectors.
+    positives: dict[str, set[int]] = {}
     for i, example in enumerate(texts):
         anchors.setdefault(example.first, i)
         for k, text in enumerate(example.second, 1):
             if text not in documents:
                 documents[text] = len(documents)
                 places.append((i, k))
-        own = right.setdefault(example.first, set())
-        own.add(documents[example.second[0]])
+        positives_of_anchor = positives.setdefault(example.first, set())
+        positives_of_anchor.add(documents[example.second[0]])
     searched = vectors[tuple(np.transpose(places))]
     queries = list(anchors.items())
-    found: list[list[float]] = []
+    scores: list[list[float]] = []
     for start in range(0, len(queries), _QUERIES_AT_ONCE):
         block = queries[start : start + _QUERIES_AT_ONCE]
         cosines = vectors[[i for _, i in block], 0] @ searched.T
         for (text, _), row in zip(block, cosines, strict=True):
-            ranks = [np.count_nonzero(row >= row[j]) for j in right[text]]
+            ranks = [np.count_nonzero(row >= row[j]) for j in positives[text]]
             recalls = [float(np.mean([r <= k for r in ranks])) for k in RANKS]
             best = min(ranks)
-            found.append([*recalls, 1 / best if best <= RANKS[-1] else 0.0])
+            scores.append([*recalls, 1 / best if best <= RANKS[-1] else 0.0])
     names = [f"recall_at_{k}" for k in RANKS] + [f"mrr_at_{RANKS[-1]}"]
-    means = np.mean(found, axis=0).tolist()
+    means = np.mean(scores, axis=0).tolist()
     return {**dict(zip(names, means, strict=True)), "score": means[-1]}
 
 

@@ -12,7 +12,7 @@ field, group = config_flags.field, config_flags.group
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Files:
-    """The sets; their columns say what they are, see text_groups."""
+    """The sets; their columns determine their kinds, see text_groups."""
 
     train_file: str | None = field(
         "Training set (csv, tsv, jsonl, parquet): columns anchor, positive and "
@@ -41,7 +41,7 @@ class Files:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vectors:
-    """How the vector of a text is made, and compared."""
+    """How the vectors of texts are made and compared."""
 
     pooling: Literal["mean", "cls", "max"] | None = field(
         "How the vectors of tokens become one; by default as the files of "
@@ -115,13 +115,13 @@ class EmbeddingsConfig(run_config.FinetuningConfig):
         Raises:
           InputError: a flag is missing.
         """
-        needed = {
+        is_file_needed = {
             "train_file": self.do_train,
             "dev_file": self.do_eval or self.needs_evaluation,
             "test_file": self.do_predict,
         }
         used = {}
-        for flag, is_needed in needed.items():
+        for flag, is_needed in is_file_needed.items():
             path = getattr(self.files, flag)
             if is_needed and path is None:
                 raise errors.InputError(f"--{flag} is required")

@@ -121,12 +121,12 @@ class EmbeddingsTask:
         self, task_model: TaskModel, features: Mapping[str, Features]
     ) -> Evaluation:
         """See jobs.task.Task."""
-        found = features[DEV]
+        features_of_set = features[DEV]
         size = self._config.eval_batch_size
-        vectors = task_model.predict(found, size)[objective.VECTORS]
+        vectors = task_model.predict(features_of_set, size)[objective.VECTORS]
         groups = self._sets[DEV]
         if groups.have_scores:
-            labels = found.dense["label_ids"]
+            labels = features_of_set.dense["label_ids"]
             return Evaluation(objective.correlations(vectors, labels))
         return Evaluation(objective.retrieval(list(groups.texts), vectors))
 
@@ -211,21 +211,21 @@ class EmbeddingsTask:
 def _modules(
     config: EmbeddingsConfig, source: ModelSource
 ) -> sentence_modules.SentenceModules:
-    """Returns how vectors are made: by the flags, else by the model's files."""
+    """Returns how vectors are made, by the flags, else by the model's files."""
     flags = config.vectors
-    own = sentence_modules.SentenceModules(
+    modules = sentence_modules.SentenceModules(
         normalize=source.stored.get("normalize", True),
         pooling=source.stored.get("pooling", "mean"),
     )
     if source.folder is not None and not source.stored:
-        found = sentence_modules.read(source.folder)
-        own = own if found.folder is None else found
-    if own.dense:
+        stored = sentence_modules.read(source.folder)
+        modules = modules if stored.folder is None else stored
+    if modules.dense:
         raise errors.InputError(
-            f"{own.folder}: has dense layers, which run_embeddings.py does not "
-            "train"
+            f"{modules.folder}: has dense layers, which run_embeddings.py does "
+            "not train"
         )
-    return own.with_flags(
+    return modules.with_flags(
         pooling=flags.pooling,
         normalize=flags.normalize,
         max_seq_length=config.max_seq_length,
@@ -301,7 +301,7 @@ class TextSet:
         return {VECTORS: predicted.astype("<f4").tobytes()}
 
     def end(self) -> None:
-        """Warns of what was lost in the texts."""
+        """Warns of text that truncation lost."""
         self._statistics.warn(self._lines.name, self._max_seq_length)
 
     def write(self, blocks: streaming.Blocks, output: Output) -> None:
@@ -314,7 +314,7 @@ class TextSet:
         size = self._modules.vector_size(
             self._task_model.start.config.hidden_size
         )
-        assert self._lines.total is not None  # Not of standard input.
+        assert self._lines.total is not None  # It is not standard input.
         array = streaming.NpzArray(
             "<f4", (self._lines.total, size), blocks.parts(VECTORS)
         )

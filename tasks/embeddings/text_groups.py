@@ -6,9 +6,9 @@
     sentence1, sentence2, gold_label      triples (premise, entailed,
                                           contradicted), as of MNLI and SNLI
 
-The columns of a file say what it is. Nothing is quoted in a .tsv or .txt with a
-column sentence1: the released files of STS-B, MNLI and SNLI have single
-quotation marks.
+The columns of a file determine its kind. In a .tsv or .txt with a column
+sentence1, quotation marks are characters of the text, because the released
+files of STS-B, MNLI and SNLI have single quotation marks.
 """
 
 import collections
@@ -43,7 +43,7 @@ class TextGroups:
 
     Attributes:
       kind: PAIRS, SCORES or NLI.
-      texts: the groups; each has `num_texts` texts and, of SCORES, a label.
+      texts: the groups; each has `num_texts` texts and, for SCORES, a label.
       num_texts: 2, or 3 with a hard negative.
     """
 
@@ -57,18 +57,19 @@ class TextGroups:
         return self.kind == SCORES
 
     def scores(self, max_score: float | None) -> np.ndarray:
-        """Returns the wanted cosines of the pairs: float32 [N, 1].
+        """Returns the target cosines of the pairs: float32 [N, 1].
 
         Args:
-          max_score: the score that means 1; None for scores as they are.
+          max_score: the score of the cosine 1; None for unchanged scores.
 
         Raises:
-          InputError: a score is no number, or larger; names file and line.
+          InputError: a score is not a number, or larger than max_score; names
+            the file and the line.
         """
-        found = examples.encode_labels(self.texts, examples.REGRESSION, ())
+        values = examples.encode_labels(self.texts, examples.REGRESSION, ())
         if max_score is None:
-            return found
-        too_large = np.abs(found[:, 0]) > max_score
+            return values
+        too_large = np.abs(values[:, 0]) > max_score
         if too_large.any():
             first = int(np.argmax(too_large))
             example = next(itertools.islice(self.texts, first, None))
@@ -76,7 +77,7 @@ class TextGroups:
                 f"{example.where}: score {example.label}, but "
                 f"--max_score={max_score:g} (5 for STS-B)"
             )
-        return found / np.float32(max_score)
+        return values / np.float32(max_score)
 
     def describe(self) -> str:
         """Describes the set for the model card."""
@@ -89,7 +90,7 @@ class TextGroups:
 
 
 def open_groups(path: str, flag: str) -> TextGroups:
-    """Opens a set; its first row says which one it is.
+    """Opens a set; the columns of its first row determine its kind.
 
     Args:
       path: a file, a folder, or a pattern.
@@ -111,10 +112,12 @@ def open_groups(path: str, flag: str) -> TextGroups:
         raise errors.InputError(f"{paths[0]}: has no examples")
     kind = next((k for k, c in _COLUMNS.items() if {*c} <= {*head.cells}), None)
     if kind is None:
-        wanted = "; ".join(", ".join(names) for names in _COLUMNS.values())
+        known_columns = "; ".join(
+            ", ".join(names) for names in _COLUMNS.values()
+        )
         raise errors.InputError(
             f"{flag}={head.path}: columns {', '.join(head.cells)}; "
-            f"wanted: {wanted}"
+            f"wanted: {known_columns}"
         )
     names = _COLUMNS[kind]
     if kind == PAIRS and _NEGATIVE in head.cells:
@@ -152,12 +155,12 @@ def _rows(paths: Sequence[str], form: str) -> Iterator[Row]:
 def _groups(
     rows: Iterable[Row], names: Sequence[str], form: str, kind: str
 ) -> Iterator[Example]:
-    """Yields a group of each row, from the columns of its texts."""
+    """Yields one group per row, from the columns of its texts."""
     for number, row in enumerate(rows):
-        first, *others = (_cell(row, name, form) for name in names)
+        first, *other_texts = (_cell(row, name, form) for name in names)
         label = str(_cell(row, "score", form)) if kind == SCORES else None
         yield Example(
-            row.path, row.line, str(number), first, tuple(others), label
+            row.path, row.line, str(number), first, tuple(other_texts), label
         )
 
 
@@ -176,13 +179,17 @@ def _triples(rows: Iterable[Row], form: str) -> Iterator[Example]:
                 f"{row.where}: gold_label {label!r} is none of: {_ENTAILED}, "
                 f"{_CONTRADICTED}, {', '.join(_UNUSED)}"
             )
-        found = premises.setdefault(premise, collections.defaultdict(list))
-        found[label].append((row, text))
+        texts_by_label = premises.setdefault(
+            premise, collections.defaultdict(list)
+        )
+        texts_by_label[label].append((row, text))
     number = itertools.count()
-    for premise, found in premises.items():
-        negatives = itertools.cycle([text for _, text in found[_CONTRADICTED]])
+    for premise, texts_by_label in premises.items():
+        negatives = itertools.cycle(
+            [text for _, text in texts_by_label[_CONTRADICTED]]
+        )
         for (row, text), negative in zip(
-            found[_ENTAILED], negatives, strict=False
+            texts_by_label[_ENTAILED], negatives, strict=False
         ):
             guid = str(next(number))
             yield Example(row.path, row.line, guid, premise, (text, negative))

@@ -2,7 +2,7 @@
 
 layers    -1 is the last of L, as released; files call it "layer_-1"
 pooling   none: [S, H] per text; cls: the vector of [CLS]; mean, max: over all
-          tokens, including [CLS] and [SEP]; others: see modeling.pooling.
+          tokens, including [CLS] and [SEP]; other names: see modeling.pooling.
           The dense layers of sentence-transformers are applied to the vector
 
 The formats of the file:
@@ -42,11 +42,11 @@ from weights import pretrained, sentence_modules
 
 FORMATS = ("jsonl", "npz", "tfrecord", "parquet")
 _STANDARD_OUTPUT = "-"
-# Part of a block: the tokens of each line, or the bytes of each record; int64.
+# Part of a block: number of tokens per line, or of bytes per record; int64.
 _LENGTHS = "lengths"
 _INT64 = np.dtype(np.int64)
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
-_BLOCK_BYTES = 1 << 27  # Of activations; three blocks are in memory.
+_BLOCK_BYTES = 1 << 27  # Bytes of activations; three blocks are in memory.
 _BLOCK_BATCHES = 200
 # Activation of a dense layer -> function.
 _ACTIVATIONS = {
@@ -60,7 +60,7 @@ _ACTIVATIONS = {
 
 
 class ExtractionObjective:
-    """Selects layers, and makes vectors of texts of them."""
+    """Selects layers, and pools them to vectors of texts."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class ExtractionObjective:
         modules: sentence_modules.SentenceModules,
         config: BertConfig,
     ):
-        """Takes the layers' numbers, and how vectors are made of each.
+        """Stores the arguments.
 
         Args:
-          layers: their numbers; -1 is the last.
-          modules: how the vectors of texts are made.
+          layers: numbers of the layers; -1 is the last layer.
+          modules: how the vectors of texts are made from a layer.
           config: the encoder's hyperparameters.
         """
         self.layers = list(layers)
@@ -102,7 +102,7 @@ class ExtractionObjective:
         """Returns each layer by name: float32 [B, S, H], pooled [B, size]."""
         mask = features["input_mask"]
         outputs = model(features["input_ids"], mask, features["segment_ids"])
-        found = {}
+        layers = {}
         for layer in self.layers:
             x = ops.cast(outputs.all_encoder_layers[layer], "float32")
             if self.is_pooled:
@@ -112,8 +112,8 @@ class ExtractionObjective:
                 x = _ACTIVATIONS[dense.activation](x)
             if self.modules.normalize:
                 x = pooling.normalized(x)
-            found[_name(layer)] = x
-        return found
+            layers[_name(layer)] = x
+        return layers
 
 
 def _name(layer: int) -> str:
@@ -123,9 +123,9 @@ def _name(layer: int) -> str:
 def parse_layers(
     text: str, config: BertConfig, *, name: str = "--layers"
 ) -> list[int]:
-    """Parses the value of --layers, or of what `name` says."""
+    """Parses the value of --layers, or of the flag or key `name`."""
     count = config.num_hidden_layers
-    found = []
+    layers = []
     for part in text.split(","):
         try:
             layer = int(part)
@@ -138,10 +138,10 @@ def parse_layers(
                 f"{name}={text}: the model has {count} layers, "
                 f"{-count} to {count - 1}, but not {layer}"
             )
-        found.append(layer)
-    if len(set(found)) < len(found):
+        layers.append(layer)
+    if len(set(layers)) < len(layers):
         raise errors.InputError(f"{name}={text}: one occurs twice")
-    return found
+    return layers
 
 
 class Extractor:
@@ -196,7 +196,7 @@ class Extractor:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the activations of a line depend on; see streaming.Blocks."""
+        """The settings that activations depend on; see streaming.Blocks."""
         return {
             "the model's weights": run_directory.weights_digest(self._model),
             "pooling": self.task.modules.pooling,
@@ -212,7 +212,7 @@ class Extractor:
 
     @property
     def block_lines(self) -> int:
-        """The number of lines whose activations make a block."""
+        """The number of lines per block."""
         task = self.task
         vectors = 1 if task.is_pooled else self.max_seq_length
         line_bytes = 4 * vectors * self.vector_size * len(task.layers)
@@ -235,15 +235,15 @@ def _in_order(
 ) -> list[dict[str, np.ndarray]]:
     """Returns each line's layers, [tokens, H] or [H], in the lines' order."""
     lengths = features.lengths
-    found: list[dict[str, np.ndarray]] = [{} for _ in lengths]
+    layers_of_lines: list[dict[str, np.ndarray]] = [{} for _ in lengths]
     for batch in batches:
         for number, row in enumerate(batch["example_index"].tolist()):
             for name in map(_name, task.layers):
                 values = batch[name][number]
                 if not task.is_pooled:
                     values = values[: lengths[row]].copy()
-                found[row][name] = values
-    return found
+                layers_of_lines[row][name] = values
+    return layers_of_lines
 
 
 class LineStream:
@@ -262,7 +262,7 @@ class LineStream:
         Args:
           lines: texts, and pairs `a ||| b`.
           output: the output whose parts are made.
-          extractor: predicts.
+          extractor: predicts the activations.
         """
         self._lines, self._output = lines, output
         self._extractor = extractor
@@ -323,7 +323,7 @@ class LineStream:
         )
 
     def end(self) -> None:
-        """Warns of what was lost in the texts."""
+        """Warns of text that truncation lost."""
         length = self._extractor.max_seq_length
         self._statistics.warn(self._lines.name, length)
 
@@ -331,7 +331,7 @@ class LineStream:
 def extract(
     lines: text_files.Lines, output: "FeatureFile", extractor: Extractor
 ) -> None:
-    """Writes the activations of lines: of texts, and of pairs `a ||| b`.
+    """Writes the activations of lines, which are texts or pairs `a ||| b`.
 
     Raises:
       InputError: there are no lines.
@@ -356,7 +356,7 @@ def extract(
 class Line(NamedTuple):
     """One line of text and its activations.
 
-    number: counted from 0.
+    number: number of the line, counted from 0.
     ids: int32 [tokens].
     tokens: the tokens.
     layers: name -> float32 [tokens, H] or, pooled, [H].
@@ -373,7 +373,7 @@ class FeatureFile:
     """A file in one of FORMATS.
 
     Attributes:
-      path: _STANDARD_OUTPUT prints the lines, in jsonl only.
+      path: path of the file; _STANDARD_OUTPUT prints the lines, in jsonl only.
       form: one of FORMATS.
       pooled: whether a text has one vector.
     """
@@ -388,7 +388,7 @@ class FeatureFile:
         Logs a warning if the path ends in the name of another format.
 
         Raises:
-          InputError: it cannot.
+          InputError: the file cannot be written.
         """
         path = self.path
         if path == _STANDARD_OUTPUT:
@@ -440,7 +440,7 @@ class FeatureFile:
         Args:
           blocks: blocks with the parts of `parts`.
           layers: the names of the layers.
-          vector_size: the numbers of a vector.
+          vector_size: the size of a vector.
         """
         folder = os.path.dirname(self.path)
         if folder:

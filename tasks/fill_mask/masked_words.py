@@ -25,7 +25,7 @@ from jobs import run_directory, streaming, typed
 
 MASK = "[MASK]"
 _BATCH_SIZE = 32
-_PART = "lines"  # Of a block.
+_PART = "lines"  # The only part of a block.
 
 
 class Candidate(NamedTuple):
@@ -51,17 +51,17 @@ def encode_texts(
     between the masks are tokenized.
 
     Returns:
-      For a text without a mask, with more than max_length tokens or with bytes
-      that are not UTF-8, the error.
+      Each text, or an error for a text without a mask, with more than
+      max_length tokens, or with bytes that are not UTF-8.
     """
     vocabulary = tokenizer.vocabulary
     parts = [text.split(MASK) for text in texts]
     encoding = tokenizer.encode(list(itertools.chain.from_iterable(parts)))
     splits = iter(np.split(encoding.ids, encoding.row_splits[1:-1]))
-    found: list[MaskedText | errors.InputError] = []
-    for text, some in zip(texts, parts, strict=True):
+    results: list[MaskedText | errors.InputError] = []
+    for text, parts_of_text in zip(texts, parts, strict=True):
         ids = [vocabulary.cls_id]
-        for tokens in itertools.islice(splits, len(some)):
+        for tokens in itertools.islice(splits, len(parts_of_text)):
             ids += [*tokens.tolist(), vocabulary.mask_id]
         ids[-1] = vocabulary.sep_id  # There is no mask after the last part.
         positions = [i for i, x in enumerate(ids) if x == vocabulary.mask_id]
@@ -77,8 +77,8 @@ def encode_texts(
                 f"{text[:60]!r}"
             )
         masked = MaskedText(ids, positions)
-        found.append(errors.InputError(problem) if problem else masked)
-    return found
+        results.append(errors.InputError(problem) if problem else masked)
+    return results
 
 
 class MaskFiller:
@@ -99,7 +99,8 @@ class MaskFiller:
           tokenizer: tokenizer of the model.
           left_to_right: whether the model predicts each token at the position
             before it.
-          max_length: most tokens of a text; by default all positions.
+          max_length: the most tokens of a text; by default, the number of the
+            model's positions.
         """
         self._model = model
         self._tokenizer = tokenizer
@@ -114,7 +115,7 @@ class MaskFiller:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What determines the tokens of a text; see streaming.Blocks."""
+        """The settings that predictions depend on; see streaming.Blocks."""
         return {
             "the model's weights": run_directory.weights_digest(self._model),
             **features_lib.tokenizer_recipe(self._tokenizer),
@@ -142,14 +143,16 @@ class MaskFiller:
     def rank(
         self, texts: Sequence[MaskedText], *, top_k: int
     ) -> list[list[list[Candidate]]]:
-        """Returns what `fill` does, of tokenized texts."""
+        """Does the same as `fill`, for tokenized texts."""
         order = sorted(range(len(texts)), key=lambda i: -len(texts[i].ids))
         ranked: list[list[list[Candidate]]] = [[] for _ in texts]
         for start in range(0, len(order), _BATCH_SIZE):
             rows = order[start : start + _BATCH_SIZE]
             batch = [texts[i] for i in rows]
-            for i, found in zip(rows, self._rank(batch, top_k), strict=True):
-                ranked[i] = found
+            for i, candidates in zip(
+                rows, self._rank(batch, top_k), strict=True
+            ):
+                ranked[i] = candidates
         return ranked
 
     def _rank(
@@ -213,7 +216,7 @@ def fill_text(filler: MaskFiller, text: str, *, top_k: int) -> str:
 
     Args:
       filler: the filler of the model.
-      text: has masks.
+      text: a text with masks.
       top_k: number of tokens for each mask.
 
     Raises:
@@ -227,7 +230,7 @@ def fill_text(filler: MaskFiller, text: str, *, top_k: int) -> str:
 
 
 def fill_stream(filler: MaskFiller, stream: TextIO, *, top_k: int) -> int:
-    """Prints the tokens of lines from a keyboard or a pipe, as they come.
+    """Prints the tokens for each line from a keyboard or a pipe, at once.
 
     Blank lines are skipped. A line that cannot be filled gets a message on
     standard error.
@@ -268,9 +271,9 @@ def _fill_named(
     encoded = filler.encode([text for _, text in texts])
     good = [x for x in encoded if not isinstance(x, errors.InputError)]
     masks = iter(filler.rank(good, top_k=top_k))
-    for (name, text), found in zip(texts, encoded, strict=True):
-        if isinstance(found, errors.InputError):
-            sys.stderr.write(f"{name}: {found}\n")
+    for (name, text), masked in zip(texts, encoded, strict=True):
+        if isinstance(masked, errors.InputError):
+            sys.stderr.write(f"{name}: {masked}\n")
             sys.stderr.flush()
         else:
             sys.stdout.write(f"{describe(text, next(masks))}\n")
@@ -306,7 +309,7 @@ def fill_file(
       output_file: JSON lines; None prints what `describe` returns.
 
     Raises:
-      InputError: a line cannot be filled; nothing is filled then.
+      InputError: a line cannot be filled; then no line is filled.
     """
     statistics = features_lib.TokenizationStatistics()
     total = _check(filler, lines, statistics)
@@ -338,7 +341,7 @@ class _MaskedLines:
         top_k: int,
         form: Callable[[str, Sequence[Sequence[Candidate]]], str],
     ):
-        """Takes the lines, their number, and `describe` or `as_json`."""
+        """Stores the lines, their number, and `describe` or `as_json`."""
         self._filler, self._lines, self.total = filler, lines, total
         self._top_k, self._form = top_k, form
         self.block_items = streaming.BLOCK_ITEMS
@@ -357,7 +360,7 @@ class _MaskedLines:
         return 1
 
     def encode(self, items: list[str]) -> list[MaskedText]:
-        """Tokenizes texts, which `_check` has found to be right."""
+        """Tokenizes texts, which `_check` has checked."""
         return _fillable(self._filler.encode(items))
 
     def predict(self, encoded: list[MaskedText]) -> list[list[list[Candidate]]]:
@@ -391,8 +394,8 @@ def _check(
     Raises:
       InputError: a line cannot be filled.
     """
-    found, total = _filled(lines), 0
-    while block := list(itertools.islice(found, streaming.BLOCK_ITEMS)):
+    filled, total = _filled(lines), 0
+    while block := list(itertools.islice(filled, streaming.BLOCK_ITEMS)):
         total += len(block)
         encoded = filler.encode([line.text.strip() for line in block])
         for line, masked in zip(block, encoded, strict=True):

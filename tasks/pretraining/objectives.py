@@ -58,9 +58,9 @@ def unmasked_ids(features: Mapping[str, Any]) -> Any:
 
 def next_token_targets(features: Mapping[str, Any]) -> LanguageModelTargets:
     """Returns the token that follows each of the first S - 1 positions."""
-    here, following = (features["input_mask"][:, x] for x in _NEIGHBORS)
+    current, following = (features["input_mask"][:, x] for x in _NEIGHBORS)
     # Packed instances are numbered; none predicts the first token of the next.
-    is_next = ops.logical_and(following > 0, ops.equal(here, following))
+    is_next = ops.logical_and(following > 0, ops.equal(current, following))
     return LanguageModelTargets(
         unmasked_ids(features)[:, 1:], ops.cast(is_next, "float32")
     )

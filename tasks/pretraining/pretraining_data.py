@@ -10,8 +10,8 @@ line at the start instead of causing a NaN after hours:
 
 A run has one phase, or several with --phases="128:900000,512:100000": 900,000
 steps on the shards of sequence length 128, then 100,000 on those of 512, as in
-the paper. All shards are named by one flag. Each belongs to the phase of its
-own length, which its manifest or its first record gives.
+the paper. One flag names all shards. A shard belongs to the phase of its own
+sequence length, which its manifest or its first record gives.
 """
 
 import collections
@@ -63,12 +63,12 @@ def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
 def _refuse_other_tokenizers(paths: list[str]) -> None:
     """Raises InputError if manifests differ in the tokenizer's settings."""
     first = None
-    for path, made in manifest.find(paths).items():
-        first = first or (path, made.tokenizer)
-        if made.tokenizer != first[1]:
+    for path, entry in manifest.find(paths).items():
+        first = first or (path, entry.tokenizer)
+        if entry.tokenizer != first[1]:
             raise errors.InputError(
-                f"{path}: made with the tokenizer's settings {made.tokenizer}, "
-                f"but {first[0]} with {first[1]}"
+                f"{path}: made with the tokenizer's settings "
+                f"{entry.tokenizer}, but {first[0]} with {first[1]}"
             )
 
 
@@ -80,8 +80,8 @@ def _warn_of_overlap(input_file: list[str], eval_file: list[str]) -> None:
     texts, held_out = (
         {
             (text["blake2b"], text["file"])
-            for made in manifest.find(paths).values()
-            for text in made.job.get("input_files", ())
+            for described in manifest.find(paths).values()
+            for text in described.job.get("input_files", ())
         }
         for paths in (input_file, eval_file)
     )
@@ -102,10 +102,10 @@ def _warn_of_overlap(input_file: list[str], eval_file: list[str]) -> None:
 
 
 def _find_files(patterns: str, flag: str) -> list[str]:
-    """Returns the shards; DIR/* also matches the files beside them."""
-    beside = manifest.SUFFIX, manifest.VOCABULARY_SUFFIX
-    found = corpus.find_files(patterns, flag)
-    paths = [path for path in found if not path.endswith(beside)]
+    """Returns the shards; leaves out other files that DIR/* matches."""
+    endings_beside = manifest.SUFFIX, manifest.VOCABULARY_SUFFIX
+    files = corpus.find_files(patterns, flag)
+    paths = [path for path in files if not path.endswith(endings_beside)]
     if not paths:
         raise errors.InputError(f"--{flag}={patterns}: names no shard")
     return paths
@@ -123,10 +123,11 @@ def find_tokenizer(
 
     Args:
       paths: the shards.
-      vocab_file: replaces the manifest's vocabulary.
+      vocab_file: path of a vocabulary that replaces the manifest's.
       do_lower_case: how text was tokenized, if there is no manifest.
-      init_checkpoint: its settings are used if neither is known; without
-        them, the vocabulary decides.
+      init_checkpoint: path of the model whose settings are used if there is
+        neither a manifest nor do_lower_case; without such settings, the
+        vocabulary decides.
 
     Returns:
       None if no vocabulary is known, as for google-research/bert's shards.
@@ -234,13 +235,13 @@ class ShardSet:
                 seed=seed,
                 batch=batch,
             )
-            shown = [f"{path} record {n + 1}" for path, n in located[:3]]
-            return f"{', '.join(shown)} and {len(located) - len(shown)} more"
+            first = [f"{path} record {n + 1}" for path, n in located[:3]]
+            return f"{', '.join(first)} and {len(located) - len(first)} more"
 
         return describe
 
     def check_records(self) -> None:
-        """Reads all records; raises InputError that names a corrupt one."""
+        """Reads all records; raises InputError that names a corrupt record."""
         pipelines.check_records(self.paths, self.schema, self.counts)
 
     @property
@@ -260,15 +261,15 @@ class ShardSet:
     def contents(self) -> str:
         """Identifies the contents: a digest of the jobs in the manifests.
 
-        The records are a function of the job. Of a shard without a manifest,
-        only the size is known.
+        The records are a function of the job. A shard without a manifest is
+        identified by its size.
         """
         manifests = manifest.find(self.paths)
         # Jobs list their input files, which may be many: each job is converted
         # to JSON once, not once per shard.
         jobs = {
-            id(found): json.dumps(found.job, sort_keys=True)
-            for found in manifests.values()
+            id(described): json.dumps(described.job, sort_keys=True)
+            for described in manifests.values()
         }
         digest = hashlib.sha256()
         for number, path in enumerate(self.paths):
@@ -300,11 +301,11 @@ def open_phases(
 ) -> list[Phase]:
     """Finds and checks the shards of every phase.
 
-    Without "eval_file" in `shards`, the training shards are evaluated. Without
-    `has_pairs`, records need no next-sentence label, and none is read.
+    Without "eval_file" in `shards`, evaluations read the training shards. With
+    has_pairs=False, next-sentence labels are not required and not read.
 
     Raises:
-      InputError: the shards fit neither each other nor the run.
+      InputError: shards do not fit each other or the run.
     """
     phases = []
     for spec in specs:
@@ -338,8 +339,8 @@ def open_phases(
 def _warn_of_unused(shards: dict[str, list[str]], used: set[int]) -> None:
     """Logs a warning of shards whose length no phase has."""
     for flag, paths in shards.items():
-        found = [x.max_seq_length for x in _lengths(paths).values()]
-        for length, count in sorted(collections.Counter(found).items()):
+        lengths = [x.max_seq_length for x in _lengths(paths).values()]
+        for length, count in sorted(collections.Counter(lengths).items()):
             if length not in used:
                 logging.warning(
                     "--%s: no phase uses its %d shard(s) of sequence length %d",
@@ -354,39 +355,41 @@ def _of_length(
 ) -> tuple[list[str], Lengths]:
     """Returns the shards of one sequence length, and their lengths."""
     lengths = _lengths(paths)
-    found = [p for p in paths if lengths[p].max_seq_length == max_seq_length]
-    if not found:
+    matching = [p for p in paths if lengths[p].max_seq_length == max_seq_length]
+    if not matching:
         for path in set(paths) - manifest.find(paths).keys():
             manifest.check_equal_lengths(path)
-        known = sorted({x.max_seq_length for x in lengths.values()})
+        existing = sorted({x.max_seq_length for x in lengths.values()})
         raise errors.InputError(
             f"--{flag}: no shard of sequence length {max_seq_length}, which "
-            f"--phases requires; the shards have {known}"
+            f"--phases requires; the shards have {existing}"
         )
-    predictions = {lengths[path].max_predictions_per_seq for path in found}
+    predictions = {lengths[path].max_predictions_per_seq for path in matching}
     if len(predictions) > 1:
         raise errors.InputError(
             f"--{flag}: shards of sequence length {max_seq_length} differ in "
             f"their predictions per sequence: {sorted(predictions)}"
         )
-    return found, lengths[found[0]]
+    return matching, lengths[matching[0]]
 
 
 def _lengths(paths: list[str]) -> dict[str, Lengths]:
     """Returns the lengths of each shard, by manifest or first record."""
-    found = {
-        path: Lengths(made.max_seq_length, made.max_predictions_per_seq)
-        for path, made in manifest.find(paths).items()
+    lengths = {
+        path: Lengths(
+            described.max_seq_length, described.max_predictions_per_seq
+        )
+        for path, described in manifest.find(paths).items()
     }
-    unlisted = [path for path in paths if path not in found]
+    unlisted = [path for path in paths if path not in lengths]
     name = "input_ids"
     for path, features in zip(
         unlisted, records.first_examples(unlisted), strict=True
     ):
         ids = features.get(name, features.get(schema.ALIASES[name], []))
         predictions = features.get("masked_lm_positions", [])
-        found[path] = Lengths(len(ids), len(predictions))
-    return found
+        lengths[path] = Lengths(len(ids), len(predictions))
+    return lengths
 
 
 def _open_set(
@@ -406,8 +409,8 @@ def _open_set(
     )
     # A GPU would read other memory for ids beyond the embeddings.
     sizes = {
-        found.vocabulary["size"]: path
-        for path, found in manifest.find(paths).items()
+        described.vocabulary["size"]: path
+        for path, described in manifest.find(paths).items()
     }
     if tokenizer is not None:
         sizes[len(tokenizer.vocabulary)] = tokenizer.vocabulary.path
@@ -442,13 +445,14 @@ def baseline(
 ) -> dict[str, float]:
     """Returns the metrics that a model must exceed to have learned.
 
-    The accuracies are those of always predicting the most frequent label. The
-    losses are those of predicting every label with its frequency.
+    The accuracies are those of a model that always predicts the most frequent
+    label. The losses are those of a model that predicts every label with its
+    frequency.
 
     Args:
-      records: their labels are counted.
-      batch_size: records that are read at once.
-      most: number of batches; -1 for all.
+      records: the records whose labels are counted.
+      batch_size: records per batch.
+      most: the most batches to read; -1 for all.
 
     Returns:
       The metrics under the names of an evaluation; none without labels.
@@ -470,16 +474,16 @@ def baseline(
         if "next_sentence_weights" in batch:
             pairs = pairs[batch["next_sentence_weights"][is_real] > 0]
         counts["next_sentence"].update(pairs.ravel().tolist())
-    found = {}
+    metrics = {}
     for name, counter in counts.items():
         if not counter:
             continue
         frequencies = [x / counter.total() for x in counter.values()]
-        found[f"{name}_accuracy"] = max(frequencies)
-        found[f"{name}_loss"] = -sum(x * math.log(x) for x in frequencies)
-    if "masked_lm_loss" in found:
-        found["masked_lm_perplexity"] = math.exp(found["masked_lm_loss"])
-    return found
+        metrics[f"{name}_accuracy"] = max(frequencies)
+        metrics[f"{name}_loss"] = -sum(x * math.log(x) for x in frequencies)
+    if "masked_lm_loss" in metrics:
+        metrics["masked_lm_perplexity"] = math.exp(metrics["masked_lm_loss"])
+    return metrics
 
 
 def baseline_on(

@@ -87,9 +87,9 @@ def open_job(config: settings.PretrainingConfig) -> "PretrainingJob":
         others={"eval_batch_size": config.eval_batch_size},
     )
     masks = None
-    if config.mask_rates:
+    if config.mask_fractions:
         masks = redrawn_masks.make(
-            config.mask_rates,
+            config.mask_fractions,
             shards["input_file"],
             config.do_whole_word_mask,
             tokenizer,
@@ -120,13 +120,13 @@ class PretrainingJob:
     model: Any  # Made in strategy.scope(), with random weights.
     tokenizer: wordpiece.Tokenizer | None  # None if it is not known.
     phases: Sequence[pretraining_data.Phase]
-    masks: redrawn_masks.RedrawnMasks | None = None  # None: the stored ones.
+    masks: redrawn_masks.RedrawnMasks | None = None  # None: stored masks.
 
     def train(self) -> str | None:
         """Trains through all phases and writes the model and the report.
 
         Returns:
-          A warning about the result, if `evaluate` will not return it.
+          A warning about the result; None if `evaluate` will return it.
         """
         config = self.config
         num_steps = sum(phase.num_steps for phase in self.phases)
@@ -172,36 +172,36 @@ class PretrainingJob:
 
     @property
     def settings(self) -> stamp.Stamp:
-        """What a resumed run compares with its checkpoint's."""
+        """The settings that a resumed run compares."""
         architecture = {
             f"bert_config_file's {name}": value
             for name, value in self.model.config.to_dict().items()
         }
-        # One value for each phase: a run may be continued with more.
+        # One value for each phase: a run may be continued with more phases.
         records = {
             "input_file": [x.train.fingerprint for x in self.phases],
-            # Separate, so that runs that were started before contents were
-            # compared can continue.
+            # A name of its own: the checkpoints of versions that did not
+            # compare contents lack it, so their runs can continue.
             "input_file contents": [x.train.contents for x in self.phases],
         }
-        found = assembly.settings_of(
+        compared = assembly.settings_of(
             self.config,
             stamp.flags("execution", architecture)
             | pretrained.contents(self.config.init_checkpoint)
             | stamp.flags("records", records, extendable=True),
         )
         if self.config.eval_every_steps == 0:
-            return found
-        # The best checkpoint is chosen by losses on the same records.
+            return compared
+        # The best checkpoint is chosen by losses on the same held-out records.
         held_out = [phase.held_out for phase in self.phases]
         evaluation = {
-            # Names that runs which compared no evaluations do not have.
+            # These names, too, are missing in checkpoints of earlier versions.
             "eval_file contents": [x.contents for x in held_out],
             "max_eval_steps in records": list(
                 map(self._num_evaluated, held_out)
             ),
         }
-        return found | stamp.flags("evaluation", evaluation, extendable=True)
+        return compared | stamp.flags("evaluation", evaluation, extendable=True)
 
     def _write_model(self, directory: str) -> None:
         if strategies.is_chief(self.strategy):
@@ -219,10 +219,10 @@ class PretrainingJob:
         return min(most, sum(records.counts))
 
     def evaluate(self) -> str | None:
-        """Evaluates the trained model, else --init_checkpoint's weights.
+        """Evaluates the trained model, else the weights of --init_checkpoint.
 
-        Writes eval_results.txt, with the metrics on the last phase's held-out
-        records, and after a training the report.
+        Writes the metrics on the held-out records of the last phase into
+        eval_results.txt; after a training, also writes the report.
 
         Returns:
           A warning about the result of the training, if there is one.
@@ -300,7 +300,7 @@ class PretrainingJob:
         architecture = self.model.config
         data, sections = [], []
         planned = sum(phase.num_steps for phase in self.phases)
-        # A run of given time ends before.
+        # A run of a given duration ends earlier.
         done = loop.last_state(config.output_dir).get("step", planned)
         left = done
         for phase in self.phases:
@@ -327,11 +327,11 @@ class PretrainingJob:
             )
         is_held_out = last.held_out is not last.train
         evaluated_on = _HELD_OUT if is_held_out else "training records"
-        given = config_flags.given(config)
-        others = {
+        given_flags = config_flags.given(config)
+        other_flags = {
             name: value
             for name, value in config_flags.flat_values(config).items()
-            if name not in given
+            if name not in given_flags
         }
         path = self.phases[0].train.paths[0]
         name = re.sub(r"-\d+-of-\d+|\.tf_?record", "", os.path.basename(path))
@@ -339,7 +339,7 @@ class PretrainingJob:
         return pretraining_report.write(
             config.output_dir,
             title=f"Pre-training: {os.path.join(folder, name)}",
-            flags=report.flags(given, others),
+            flags=report.flags(given_flags, other_flags),
             facts={
                 "layers": architecture.num_hidden_layers,
                 "hidden units": architecture.hidden_size,
@@ -365,7 +365,7 @@ class PretrainingJob:
 
     @property
     def _shows_predictions(self) -> bool:
-        """Whether masks are filled for the report: not on several machines."""
+        """Whether the report shows predictions: not on several machines."""
         return (
             self.objective.name != "left_to_right"
             and not strategies.is_multi_worker(self.strategy)
@@ -430,8 +430,8 @@ class PretrainingJob:
 
         Args:
           phase: the phase.
-          make_batches: its held-out batches; evaluations with the same function
-            have one pipeline.
+          make_batches: makes the held-out batches of the phase; evaluations
+            with the same function share one pipeline.
         """
         most = self._num_batches(phase.held_out)
         try:
@@ -441,7 +441,7 @@ class PretrainingJob:
         except (
             tf.errors.DataLossError,
             tf.errors.InvalidArgumentError,
-            UnicodeDecodeError,  # Of a message with bytes of a record.
+            UnicodeDecodeError,  # A message has bytes of a record.
         ):
             phase.held_out.check_records()  # Names a damaged record.
             raise
@@ -451,7 +451,7 @@ class PretrainingJob:
 
 
 def _example_spec(records: schema.Schema) -> dict[str, tf.TensorSpec]:
-    """Returns what a batch of one record has."""
+    """Returns the features of a batch of one record."""
     return {
         feature.name: tf.TensorSpec(
             (1, *feature.shape),

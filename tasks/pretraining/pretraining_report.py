@@ -1,7 +1,7 @@
 """The report of a pre-training run: learning curves, predictions and data.
 
-samples   what the model predicts for the masks of a few held-out records
-accuracy  of masked tokens, by their frequency and their part of a word
+samples   predictions for the masks of a few held-out records
+accuracy  accuracy of masked tokens by frequency and by part of a word
 write     report.html from these and metrics.jsonl
 """
 
@@ -53,8 +53,8 @@ _METRICS = (
     "loss",
 )
 _MINOR = ("masked-LM perplexity", "next-sentence loss")
-# A masked-LM loss above this part of the baseline's shows that the model knows
-# hardly more than how frequent each token is.
+# A masked-LM loss above this fraction of the baseline's shows that the model
+# knows hardly more than the frequencies of tokens.
 _PLATEAU = 0.95
 _REMEDIES = (
     "shorter records (--max_seq_length), more steps, --num_warmup_steps of a "
@@ -63,11 +63,11 @@ _REMEDIES = (
     "initializer_range of 0.5 / sqrt(hidden_size) in --bert_config_file "
     "(docs/pretraining.md)"
 )
-NUM_SAMPLES = 4  # Records.
+NUM_SAMPLES = 4  # Number of records.
 _MAX_SAMPLE_TOKENS = 64
-_TOP = 3  # Predictions that are shown of each mask.
-_COUNTED_BATCHES = 40  # Of 256 training records, for the tokens' frequencies.
-# Occurrences of a token per million, above which it belongs to a group.
+_TOP = 3  # Predictions shown for each mask.
+_COUNTED_BATCHES = 40  # Batches of 256 records, for frequencies of tokens.
+# Lower bounds of the groups of tokens: occurrences per million.
 _FREQUENCIES = (1000, 100, 10, 0)
 _SHOWN_EVALUATIONS = 6
 # Records whose predictions are kept, with about 400,000 masked tokens. A record
@@ -97,11 +97,11 @@ class Predictions:
     @functools.cached_property
     def originals(self) -> np.ndarray:
         """The tokens before masking: int [N, S]."""
-        found = self.features["input_ids"].copy()
+        tokens = self.features["input_ids"].copy()
         rows, columns = np.nonzero(self.is_masked)
         positions = self.features["masked_lm_positions"][rows, columns]
-        found[rows, positions] = self.features["masked_lm_ids"][rows, columns]
-        return found
+        tokens[rows, positions] = self.features["masked_lm_ids"][rows, columns]
+        return tokens
 
 
 class Predictor:
@@ -118,8 +118,8 @@ class Predictor:
         Args:
           objective: computes the logits.
           model: a model of the objective.
-          words: the tokens to predict, of which the model's embeddings may have
-            more; None if they are not known.
+          words: the tokens to predict; None if they are not known. The model
+            may have more embeddings.
         """
         self._model = model
         num_tokens = len(words) if words else None
@@ -127,8 +127,8 @@ class Predictor:
         @functools.partial(tf.function, autograph=False, reduce_retracing=True)
         def predict(features: dict) -> tuple:
             logits = objective.outputs(model, features).masked_lm_logits
-            shown = tf.nn.softmax(logits)[..., :num_tokens]
-            return tf.math.top_k(shown, k=_TOP)
+            probabilities = tf.nn.softmax(logits)[..., :num_tokens]
+            return tf.math.top_k(probabilities, k=_TOP)
 
         self._predict = predict
 
@@ -140,10 +140,10 @@ class Predictor:
         Args:
           records: the set.
           batch_size: records per call of the model.
-          most: number of batches.
+          most: the most batches to predict.
         """
         most = min(most, -(-_MOST_RECORDS // batch_size))
-        found: dict[str, list[np.ndarray]] = {}
+        arrays: dict[str, list[np.ndarray]] = {}
         batches = pipelines.eval_batches(
             records.paths, records.schema, batch_size=batch_size
         )
@@ -152,8 +152,8 @@ class Predictor:
             values = {**batch, "ids": ids, "probabilities": probabilities}
             is_real = batch["is_real_example"].numpy() > 0
             for name, value in values.items():
-                found.setdefault(name, []).append(value.numpy()[is_real])
-        features = {name: np.concatenate(x) for name, x in found.items()}
+                arrays.setdefault(name, []).append(value.numpy()[is_real])
+        features = {name: np.concatenate(x) for name, x in arrays.items()}
         return Predictions(
             ids=features.pop("ids"),
             probabilities=features.pop("probabilities"),
@@ -166,15 +166,15 @@ def samples(
 ) -> list[dict[str, Any]]:
     """Returns the predictions for a few records, for samples.jsonl.
 
-    "tokens" are those of the input, "masks" the position, the correct token and
-    the predicted tokens with their probabilities; "text" is Markdown.
+    "tokens" are the tokens of the input. "masks" are the position, the correct
+    token, and the predicted tokens with probabilities. "text" is Markdown.
     """
-    found = []
+    records = []
     for row in range(min(NUM_SAMPLES, len(predictions.ids))):
         features = {k: v[row] for k, v in predictions.features.items()}
         length = int((features["input_mask"] > 0).sum())
-        shown = features["input_ids"][: min(length, _MAX_SAMPLE_TOKENS)]
-        tokens = [words.tokens[i] for i in shown]
+        ids = features["input_ids"][: min(length, _MAX_SAMPLE_TOKENS)]
+        tokens = [words.tokens[i] for i in ids]
         masks = []
         for column in np.flatnonzero(predictions.is_masked[row]):
             position = int(features["masked_lm_positions"][column])
@@ -200,8 +200,8 @@ def samples(
             marked[mask["position"]] = f"**{mask['predicted'][0][0]}**"
         correct = ", ".join(mask["correct"] for mask in masks)
         text = f"{' '.join(marked)}\n\n(correct: {correct})"
-        found.append({"tokens": tokens, "masks": masks, "text": text})
-    return found
+        records.append({"tokens": tokens, "masks": masks, "text": text})
+    return records
 
 
 def accuracy(
@@ -213,8 +213,8 @@ def accuracy(
 
     Args:
       predictions: predictions of held-out records.
-      train: the tokens of its first records give the frequencies.
-      words: None if the vocabulary is not known.
+      train: the set whose first records give the frequencies of tokens.
+      words: the vocabulary; None if it is not known.
     """
     is_masked = predictions.is_masked
     correct = predictions.features["masked_lm_ids"][is_masked]
@@ -223,9 +223,12 @@ def accuracy(
     counts = np.zeros(max(size, len(words.tokens) if words else 0))
     batches = pipelines.eval_batches(train.paths, train.schema, batch_size=256)
     for batch in batches.take(_COUNTED_BATCHES).as_numpy_iterator():
-        shown = batch["input_ids"][batch["input_mask"] > 0]
-        found = np.bincount(shown, minlength=len(counts))
-        counts = np.pad(counts, (0, len(found) - len(counts))) + found
+        ids = batch["input_ids"][batch["input_mask"] > 0]
+        counts_of_batch = np.bincount(ids, minlength=len(counts))
+        counts = (
+            np.pad(counts, (0, len(counts_of_batch) - len(counts)))
+            + counts_of_batch
+        )
     per_million = counts / counts.sum() * 1e6
     sections = []
     groups, upper = [], np.inf
@@ -275,7 +278,7 @@ def _scores(is_right: np.ndarray) -> list[Any]:
 def _parts_of_words(
     predictions: Predictions, words: vocabulary.Vocabulary
 ) -> np.ndarray:
-    """Returns the name of the part of a word that each masked token is."""
+    """Returns for each masked token the name of its part of a word."""
     originals = np.minimum(predictions.originals, len(words) - 1)
     later = words.is_continuation[originals]  # [N, S]
     is_split = np.pad(later[:, 1:], ((0, 0), (0, 1)))
@@ -292,10 +295,10 @@ class Results(NamedTuple):
     """The metrics of the trained model, as the report shows them.
 
     Attributes:
-      values: the metrics; without them, those of the last evaluation in
+      values: the metrics; None for those of the last evaluation in
         metrics.jsonl.
       baseline: metrics of pretraining_data.baseline, shown beside them.
-      evaluated_on: what the records of the evaluation are.
+      evaluated_on: name of the records of the evaluation.
     """
 
     values: Mapping[str, float] | None = None
@@ -364,7 +367,7 @@ def write(
     warning = plateau(results.values or {}, results.baseline or {})
     note = Markup("<p><strong>{}</strong></p>").format(warning)
     body = (note if warning else Markup("")) + _results(results)
-    shown = [
+    all_sections = [
         report.Section("Results", body),
         report.Section("Learning curves", curves),
     ]
@@ -376,18 +379,20 @@ def write(
             for line in evaluations
         ]
         body = report.table(header, rows, minor=_MINOR)
-        shown.append(report.Section("Evaluations during training", body))
-    shown += sections
+        all_sections.append(report.Section("Evaluations during training", body))
+    all_sections += sections
     path = os.path.join(output_dir, metric_writer.SAMPLES)
     if file_system.exists(path):
         body = _samples(report.read_metrics(path))
-        shown.append(report.Section("Masked sentences", body))
+        all_sections.append(report.Section("Masked sentences", body))
     if data:
         header = ["set", "sequence length", "shards", "records", "passes"]
         body = report.table(header, data)
-        shown.append(report.Section("Data", body))
-    shown.append(report.Section("Flags", flags))
-    report.write(os.path.join(output_dir, "report.html"), title, shown, facts)
+        all_sections.append(report.Section("Data", body))
+    all_sections.append(report.Section("Flags", flags))
+    report.write(
+        os.path.join(output_dir, "report.html"), title, all_sections, facts
+    )
     return warning
 
 
@@ -419,7 +424,7 @@ def _samples(lines: Sequence[Mapping[str, Any]]) -> Markup:
     if not lines:
         return Markup("<p>None.</p>")
     every = -(-len(lines) // _SHOWN_EVALUATIONS)
-    lines = lines[::-1][::every][::-1]  # With the last one.
+    lines = lines[::-1][::every][::-1]  # The last line is among them.
     boxes = []
     for number, sample in enumerate(lines[-1]["samples"]):
         rows = []

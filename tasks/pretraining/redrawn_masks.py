@@ -8,8 +8,8 @@ new masks, for a fraction of the tokens that may fall during the run:
     step 1       [CLS] [MASK] cat sat on it [SEP]
     step 2       [CLS] the cat [MASK] on [MASK] [SEP]
 
-So every step has other masks, also of a record that was read before. Which
-segments form a pair stays as it was stored.
+So every step has other masks, also for a record that was read before. The pairs
+of segments stay as they were stored.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from foundation import errors
 from tasks.pretraining import objectives
 
 
-class Rates(NamedTuple):
+class Fractions(NamedTuple):
     """The fraction of tokens to predict, in the first and the last step."""
 
     first: float
@@ -36,11 +36,11 @@ class Rates(NamedTuple):
 def find_rule(
     paths: Sequence[str], do_whole_word_mask: bool | None
 ) -> masking.MaskingRule:
-    """Returns how the masks of shards are drawn again: as they were drawn.
+    """Returns the masking rule of shards, by which masks are drawn again.
 
     Args:
       paths: the shards; those without a manifest have the default rule.
-      do_whole_word_mask: replaces what the manifests say.
+      do_whole_word_mask: the flag, which replaces the manifests' value.
 
     Raises:
       InputError: the shards differ, or do not hold the words of their text.
@@ -50,14 +50,14 @@ def find_rule(
     for path in paths:
         rule = masking.MaskingRule()
         if path in manifests:
-            found = manifests[path].masking
-            if found.words is not None:
+            stored = manifests[path].masking
+            if stored.words is not None:
                 raise errors.InputError(
                     f"--mask_schedule: {path} was made with "
-                    f"--words={found.words}; records do not hold these words, "
+                    f"--words={stored.words}; records do not hold these words, "
                     "so their masks cannot be drawn again"
                 )
-            rule = found.rule
+            rule = stored.rule
         if do_whole_word_mask is not None:
             rule = dataclasses.replace(
                 rule, do_whole_word_mask=do_whole_word_mask
@@ -74,18 +74,18 @@ def find_rule(
 
 
 def make(
-    rates: tuple[float, float],
+    fractions: tuple[float, float],
     paths: Sequence[str],
     do_whole_word_mask: bool | None,
     tokenizer: wordpiece.Tokenizer | None,
     seed: int,
 ) -> "RedrawnMasks":
-    """Returns what draws the masks of shards again.
+    """Returns the object that draws the masks of shards again.
 
     Args:
-      rates: see Rates.
+      fractions: see Fractions.
       paths: the shards.
-      do_whole_word_mask: replaces what their manifests say.
+      do_whole_word_mask: the flag, which replaces the manifests' value.
       tokenizer: tokenizer of the records, with their vocabulary; None if it is
         not known.
       seed: seed of all random choices.
@@ -99,7 +99,7 @@ def make(
             "[CLS], [SEP] and [MASK] are; give --vocab_file"
         )
     return RedrawnMasks(
-        rates=Rates(*rates),
+        fractions=Fractions(*fractions),
         rule=find_rule(paths, do_whole_word_mask),
         vocabulary=tokenizer.vocabulary,
         seed=seed,
@@ -111,13 +111,13 @@ class RedrawnMasks:
     """Draws the masks of a step.
 
     Attributes:
-      rates: the fraction of tokens to predict.
-      rule: the rule of which words are predicted and what replaces them.
+      fractions: the fractions of tokens to predict.
+      rule: which words are predicted, and what replaces them.
       vocabulary: vocabulary of the records.
       seed: seed of all random choices.
     """
 
-    rates: Rates
+    fractions: Fractions
     rule: masking.MaskingRule
     vocabulary: vocabularies.Vocabulary
     seed: int
@@ -139,13 +139,14 @@ class RedrawnMasks:
           first_row: int [], the number of the first row in the global batch.
         """
         originals = {**features, "input_ids": objectives.unmasked_ids(features)}
-        rate = tf.constant(self.rates.first, tf.float64)
-        if self.rates.last != self.rates.first:
+        first, last = self.fractions
+        fraction = tf.constant(first, tf.float64)
+        if last != first:
             done = tf.cast(progress(step), tf.float64)
-            rate += (self.rates.last - self.rates.first) * done
+            fraction += (last - first) * done
         return originals | graph_masking.mask(
             originals,
-            rate=rate,
+            masked_lm_prob=fraction,
             rule=dataclasses.replace(
                 self.rule, max_predictions_per_seq=self._width(features)
             ),
@@ -159,7 +160,7 @@ class RedrawnMasks:
     def example_spec(
         self, spec: Mapping[str, tf.TensorSpec]
     ) -> dict[str, tf.TensorSpec]:
-        """Returns what a batch has after its masks were drawn again."""
+        """Returns the features of a batch whose masks were drawn again."""
         return {
             name: tf.TensorSpec([x.shape[0], self._width(spec)], x.dtype)
             if name.startswith("masked_lm_")
@@ -169,7 +170,7 @@ class RedrawnMasks:
 
     def _width(self, features: Mapping[str, Any]) -> int:
         return graph_masking.most_predictions(
-            max(self.rates),
+            max(self.fractions),
             features["input_ids"].shape[1],
             _num_instances(features),
         )

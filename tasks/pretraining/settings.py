@@ -12,10 +12,10 @@ _OF_ONE_PHASE = ("max_seq_length", "max_predictions_per_seq", "num_train_steps")
 
 
 class PhaseSpec(NamedTuple):
-    """A phase by the flags of a run.
+    """A phase as the flags describe it.
 
-    Without a number of predictions, the phase reads those shards that have its
-    sequence length; with it, all shards must have both lengths.
+    If max_predictions_per_seq is None, the phase reads the shards that have its
+    sequence length; else all shards must have both lengths.
     """
 
     num_steps: int
@@ -27,7 +27,7 @@ def parse_phases(text: str) -> list[PhaseSpec]:
     """Parses the value of --phases.
 
     Raises:
-      InputError: it cannot be parsed, or a length occurs twice.
+      InputError: the text cannot be parsed, or a length occurs twice.
     """
     phases = []
     for part in text.split(","):
@@ -168,9 +168,9 @@ class PretrainingConfig(run_config.RunConfig):
                 f"--next_sentence_loss_weight: --objective={self.objective} "
                 "has no next-sentence loss"
             )
-        if self.mask_rates is None and self.do_whole_word_mask is not None:
+        if self.mask_fractions is None and self.do_whole_word_mask is not None:
             raise ValueError("--do_whole_word_mask: needs --mask_schedule")
-        if self.mask_rates and self.objective == "left_to_right":
+        if self.mask_fractions and self.objective == "left_to_right":
             raise ValueError(
                 f"--mask_schedule={self.mask_schedule}: "
                 "--objective=left_to_right has no masks"
@@ -189,21 +189,21 @@ class PretrainingConfig(run_config.RunConfig):
         _ = self.phase_specs
 
     @property
-    def mask_rates(self) -> tuple[float, float] | None:
+    def mask_fractions(self) -> tuple[float, float] | None:
         """The first and the last fraction of --mask_schedule."""
         if self.mask_schedule is None:
             return None
         parts = self.mask_schedule.split(":")
         try:
-            rates = [float(part) for part in parts]
+            values = [float(part) for part in parts]
         except ValueError:
-            rates = []
-        if not 1 <= len(rates) <= 2 or not all(0 < rate <= 1 for rate in rates):
+            values = []
+        if not 1 <= len(values) <= 2 or not all(0 < x <= 1 for x in values):
             raise ValueError(
                 f"--mask_schedule={self.mask_schedule}: one fraction or two, "
                 "above 0 and at most 1, as 0.15 or 0.30:0.15"
             )
-        return rates[0], rates[-1]
+        return values[0], values[-1]
 
     @property
     def phase_specs(self) -> list[PhaseSpec]:

@@ -50,7 +50,7 @@ def _draw(instances, rule, rate, seed):
     def call(ids, instance, step, first_row):
         return graph_masking.mask(
             {"input_ids": ids, "input_mask": instance},
-            rate=tf.constant(rate, tf.float64),
+            masked_lm_prob=tf.constant(rate, tf.float64),
             rule=rule,
             num_instances=instances,
             vocabulary=Words(),
