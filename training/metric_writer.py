@@ -11,11 +11,13 @@ from, so that, apart from TIMINGS, the file equals that of an uninterrupted run.
 import json
 import math
 import os
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -29,6 +31,9 @@ TIMINGS = (
 )
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
+# TensorBoard reads all files with this in their names, in order.
+_EVENTS = "events.out.tfevents."
+_HPARAMS = f"{_EVENTS}hparams"  # Sorts behind those with times.
 _MIN_SECONDS = 2.0  # Less remaining time is not shown.
 _SECONDS_BETWEEN_LINES = 5.0  # On the console.
 _MAX_SHOWN = 6  # Held-out metrics on the console.
@@ -80,7 +85,7 @@ class MetricWriter:
         self._path = os.path.join(output_dir, METRICS)
         self._is_chief = is_chief
         self._bar = None
-        self._events: Any = None  # The chief's.
+        self._events: _EventFile | None = None  # The chief's.
         self._shown_at = -math.inf  # Time of the last line on the console.
         if not is_chief:
             return
@@ -92,7 +97,9 @@ class MetricWriter:
         _drop_lines_after(self._samples_path, last)
         self._num_steps = num_steps
         self._first_line: tuple[int, float] | None = None  # Its step and time.
-        self._events = tf.summary.create_file_writer(output_dir)
+        # Names sort by time: TensorBoard does not go back to an earlier one.
+        unique = f"{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self._events = _EventFile(os.path.join(output_dir, _EVENTS + unique))
         if num_steps and sys.stderr.isatty():
             self._bar = progress.bar(
                 total=num_steps, initial=first_step, unit="step"
@@ -100,7 +107,7 @@ class MetricWriter:
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Writes one line everywhere."""
-        if not self._is_chief:
+        if self._events is None:
             return
         numbers = {name: float(value) for name, value in values.items()}
         line, now = self._line(step, numbers), time.monotonic()
@@ -111,12 +118,8 @@ class MetricWriter:
             logging.info("%s", line)
             if self._bar:
                 self._bar.refresh()
-        with tf.io.gfile.GFile(self._path, "a") as file:
-            file.write(json.dumps({"step": step, **numbers}) + "\n")
-        with self._events.as_default():
-            for name, value in numbers.items():
-                tf.summary.scalar(name, value, step=step)
-        self._events.flush()
+        _append(self._path, {"step": step, **numbers})
+        self._events.write(step, _scalars(numbers))
 
     def _line(self, step: int, numbers: Mapping[str, float]) -> str:
         """Returns the line for the console; see metrics.jsonl for the rest."""
@@ -154,23 +157,18 @@ class MetricWriter:
             step: training step of the model.
             samples: JSON values; "text" is the Markdown for TensorBoard.
         """
-        if not self._is_chief or not samples:
+        if self._events is None or not samples:
             return
-        with tf.io.gfile.GFile(self._samples_path, "a") as file:
-            line = {"step": step, "samples": list(samples)}
-            file.write(json.dumps(line) + "\n")
-        with self._events.as_default():
-            text = "\n\n".join(sample["text"] for sample in samples)
-            tf.summary.text("eval/samples", text, step=step)
-        self._events.flush()
+        line = {"step": step, "samples": list(samples)}
+        _append(self._samples_path, line)
+        text = "\n\n".join(sample["text"] for sample in samples)
+        self._events.write(step, [_value("text", "eval/samples", text)])
 
     def flush(self) -> None:
         """Forces what has been written to this machine's disk."""
-        if not self._is_chief or file_system.is_remote(self._path):
+        if self._events is None or file_system.is_remote(self._path):
             return
-        # Of the files of events, this process writes the last one.
-        events = _event_files(os.path.dirname(self._path))[-1:]
-        for path in (self._path, self._samples_path, *events):
+        for path in (self._path, self._samples_path, self._events.path):
             file_system.flush(path)
 
     def progress(self, step: int) -> None:
@@ -196,7 +194,7 @@ def write_hyperparameters(
 
     Args:
         directory: directory of the run's other events; its name is the run's
-          name.
+            name. What an earlier call has written there is replaced.
         values: the settings in which runs differ.
         metrics: metrics of the trained model, in the order of the columns.
         step: training step of the trained model.
@@ -205,13 +203,70 @@ def write_hyperparameters(
 
     tags = {f"result/{name}": name for name in metrics}
     columns = [api.Metric(tag, display_name=tags[tag]) for tag in tags]
-    with tf.summary.create_file_writer(directory).as_default():
+    summaries = (
         # Without this, HParams shows the metrics of training first.
-        api.hparams_config([api.HParam(name) for name in values], columns)
-        name = os.path.basename(os.path.normpath(directory))
-        api.hparams(dict(values), trial_id=name)
-        for tag, name in tags.items():
-            tf.summary.scalar(tag, metrics[name], step=step)
+        api.hparams_config_pb([api.HParam(name) for name in values], columns),
+        api.hparams_pb(
+            dict(values),
+            trial_id=os.path.basename(os.path.normpath(directory)),
+        ),
+    )
+    shown = _scalars({tag: metrics[name] for tag, name in tags.items()})
+    for summary in summaries:
+        data = summary.SerializeToString()  # Of a class of TensorBoard's own.
+        shown += tf.compat.v1.Summary.FromString(data).value
+    tf.io.gfile.makedirs(directory)
+    path = os.path.join(directory, _HPARAMS)
+    with file_system.replacing(path) as temporary:
+        events = _EventFile(temporary)
+        events.write(step, shown)
+        events.close()
+
+
+class _EventFile:
+    """A new file of TensorBoard's events: TFRecords of Event.
+
+    TensorFlow's own writer of events does not report a failed write.
+    """
+
+    def __init__(self, path: str):
+        """Opens the file."""
+        self.path = path
+        with file_system.naming(path):
+            self._file = tf.io.TFRecordWriter(path)
+        self._write(file_version="brain.Event:2")  # What TensorBoard expects.
+
+    def write(self, step: int, values: Sequence[Any]) -> None:
+        """Writes values of tf.compat.v1.Summary, to the file itself."""
+        self._write(step=step, summary=tf.compat.v1.Summary(value=values))
+
+    def _write(self, **fields: Any) -> None:
+        event = tf.compat.v1.Event(wall_time=time.time(), **fields)
+        with file_system.naming(self.path):
+            self._file.write(event.SerializeToString())
+            self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        with file_system.naming(self.path):
+            self._file.close()
+
+
+def _scalars(values: Mapping[str, float]) -> list[Any]:
+    """Returns metrics as values of a summary."""
+    return [
+        _value("scalars", name, np.float32(value))
+        for name, value in values.items()
+    ]
+
+
+def _value(plugin: str, tag: str, value: Any) -> Any:
+    """Returns what one of TensorBoard's plugins shows, as tf.summary does."""
+    found = tf.compat.v1.Summary.Value(
+        tag=tag, tensor=tf.make_tensor_proto(value)
+    )
+    found.metadata.plugin_data.plugin_name = plugin
+    return found
 
 
 def in_words(values: Mapping[str, float]) -> str:
@@ -249,6 +304,12 @@ def _short(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
+def _append(path: str, value: Any) -> None:
+    """Appends a JSON value to a file of lines."""
+    with file_system.naming(path), tf.io.gfile.GFile(path, "a") as file:
+        file.write(json.dumps(value) + "\n")
+
+
 def _drop_lines_after(
     path: str, last: int, evaluates_again: bool = False
 ) -> None:
@@ -271,7 +332,7 @@ def _event_files(folder: str) -> list[str]:
     return [
         os.path.join(folder, name)
         for name in sorted(names)
-        if name.startswith("events.out.tfevents.")
+        if name.startswith(_EVENTS)
     ]
 
 

@@ -3,12 +3,20 @@
 python -m pytest tests/training/metric_writer_test.py
 """
 
+import contextlib
+import errno
 import json
+import os
+import resource
 
+import numpy as np
+import pytest
 import tensorflow as tf
 from absl import logging
+from tensorboard.backend.event_processing import event_accumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 
+from foundation import errors
 from training import metric_writer
 
 VALUES = {
@@ -100,21 +108,94 @@ def test_events_are_dropped_in_a_folder_with_brackets(tmp_path):
     assert steps == {0, 1, 2}
 
 
+def in_tensorboard(folder):
+    """Returns what TensorBoard reads in a folder."""
+    found = event_accumulator.EventAccumulator(str(folder))
+    return found.Reload()
+
+
+def test_tensorboard_reads_metrics_and_samples_in_order(tmp_path):
+    for first in (0, 2):  # A run that is resumed after the second step.
+        writer = metric_writer.MetricWriter(str(tmp_path), first_step=first)
+        for step in range(first + 1, first + 4):
+            writer.write(step, {"train/loss": step / 4, "train/lr": 0.5})
+        writer.write_samples(step, [{"text": "**A**"}, {"text": "B"}])
+        writer.close()
+    shown = in_tensorboard(tmp_path)
+    losses = [
+        (event.step, float(tf.make_ndarray(event.tensor_proto)))
+        for event in shown.Tensors("train/loss")
+    ]
+    assert losses == [(step, step / 4) for step in range(1, 6)]
+    assert set(shown.PluginTagToContent("scalars")) == {
+        "train/loss",
+        "train/lr",
+    }
+    assert list(shown.PluginTagToContent("text")) == ["eval/samples"]
+    (sample,) = shown.Tensors("eval/samples")
+    assert sample.step == 5
+    assert tf.make_ndarray(sample.tensor_proto) == b"**A**\n\nB"
+
+
+@contextlib.contextmanager
+def longest_file(size):
+    """Lets writes fail (EFBIG) that make a file longer than this."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("pattern", ["metrics.jsonl", "events.*"])
+def test_a_failed_write_is_an_error_that_names_the_file(tmp_path, pattern):
+    writer = metric_writer.MetricWriter(str(tmp_path))
+    writer.write(1, {"train/loss": 1.0})
+    (path,) = tmp_path.glob(pattern)
+    with longest_file(path.stat().st_size), pytest.raises(Exception) as caught:
+        writer.write(2, {"train/loss": 1.0})
+    assert errors.system_number(caught.value) == errno.EFBIG
+    assert str(path) in str(caught.value)
+
+
+def test_a_failed_write_of_hyperparameters_leaves_the_earlier_file(tmp_path):
+    def write(score):
+        metric_writer.write_hyperparameters(
+            str(tmp_path), {"seed": 1}, {"score": score}, 7
+        )
+
+    def score():
+        (event,) = in_tensorboard(tmp_path).Tensors("result/score")
+        return float(tf.make_ndarray(event.tensor_proto))
+
+    write(0.5)
+    (path,) = tmp_path.glob("*")
+    with longest_file(path.stat().st_size - 9), pytest.raises(OSError) as found:
+        write(0.25)
+    assert found.value.errno == errno.EFBIG and found.value.filename == str(
+        path
+    )
+    assert score() == 0.5 and os.listdir(tmp_path) == [path.name]
+    write(0.25)
+    assert score() == 0.25
+
+
 def test_hyperparameters_are_events_of_tensorboard(tmp_path):
     folder = tmp_path / "lr0.0001"
+    metric_writer.MetricWriter(str(folder)).close()
     metric_writer.write_hyperparameters(
         str(folder), {"learning_rate": 1e-4}, {"score": 0.5, "f1": 0.25}, 7
     )
-    (path,) = folder.glob("events.out.tfevents.*")
-    data = {}
-    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-        event = tf.compat.v1.Event.FromString(record)
-        for value in event.summary.value:
-            data[value.tag] = event.step, value
-    assert data["result/score"][0] == data["result/f1"][0] == 7
+    read = in_tensorboard(folder)
+    for tag, value in (("result/score", 0.5), ("result/f1", 0.25)):
+        (event,) = read.Tensors(tag)
+        assert event.step == 7
+        assert tf.make_ndarray(event.tensor_proto) == np.float32(value)
+    contents = read.PluginTagToContent("hparams")
 
     def content(tag):
-        found = data[f"_hparams_/{tag}"][1].metadata.plugin_data.content
+        found = contents[f"_hparams_/{tag}"]
         return plugin_data_pb2.HParamsPluginData.FromString(found)
 
     shown = content("experiment").experiment
