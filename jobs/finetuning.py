@@ -395,17 +395,20 @@ def _read_results(
 ) -> None:
     """Adds the results of runs that an earlier command has finished.
 
-    The only run of a job is resumed instead if it still has its checkpoints.
+    The only run of a job is resumed instead if it still has its checkpoints,
+    unless its model is saved and a killed command has not removed all of them.
 
     Raises:
       InputError: a run of the grid was begun with other settings.
     """
     is_grid = job.config.is_grid
+    has_model = model_directory.has_model(job.config.output_dir)
+    are_left_over = has_model and not _keeps_checkpoints(job.config)
     for run in runs:
         result = run.result()
         if result is not None:
             run.check(result, job.settings)
-            if is_grid or not checkpoints.steps(run.directory):
+            if are_left_over or not checkpoints.steps(run.directory):
                 results.add(run, result)
         elif is_grid:
             run.check(run.begun() or {}, job.settings)
@@ -421,11 +424,12 @@ def _announce_finished(
     if not job.config.is_grid:
         step = results.as_kept(run)["step"]
         logging.info("already finished: %s is at step %d", run.directory, step)
-        return
-    number = runs.index(run) + 1
-    text = "run %d of %d: %s has been trained already"
-    logging.info(text, number, len(runs), run.name)
-    if job.is_chief and not job.config.loop.dry_run:
+    else:
+        number = runs.index(run) + 1
+        text = "run %d of %d: %s has been trained already"
+        logging.info(text, number, len(runs), run.name)
+    keeps_checkpoints = _keeps_checkpoints(job.config)
+    if job.is_chief and not (keeps_checkpoints or job.config.loop.dry_run):
         _remove_checkpoints(run)
 
 
@@ -467,12 +471,11 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
         writer.save_model(task_model.model)
         if job.is_chief:
             results.keep(run)
-    keeps_checkpoints = not is_grid and job.config.selection.keep_optimizer
+    keeps_checkpoints = _keeps_checkpoints(job.config)
     if not keeps_checkpoints:  # Other workers may still read them.
         strategies.wait_for_all(job.builder.strategy)
     if job.is_chief:
-        run.finish(finished)
-        if is_grid:
+        if is_grid:  # Before the run counts as finished.
             metrics = finished["values"].items()
             metric_writer.write_hyperparameters(
                 run.directory,
@@ -480,16 +483,18 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
                 dict(sorted(metrics, key=lambda item: item[0] != SCORE)),
                 finished["step"],
             )
+        run.finish(finished)
         if not keeps_checkpoints:
             _remove_checkpoints(run)
     return task_model
 
 
-def _remove_checkpoints(run: grid.Run) -> None:
-    """Removes the checkpoints of a finished run, which its result replaces.
+def _keeps_checkpoints(config: run_config.FinetuningConfig) -> bool:
+    """Returns whether finished runs keep their checkpoints."""
+    return not config.is_grid and config.selection.keep_optimizer
 
-    Those of the last step go last: while there are any, the next command comes
-    back to the run, and removes the rest.
-    """
-    checkpoints.remove_all(os.path.join(run.directory, checkpoints.BEST))
+
+def _remove_checkpoints(run: grid.Run) -> None:
+    """Removes the checkpoints of a finished run, which its result replaces."""
     checkpoints.remove_all(run.directory)
+    checkpoints.remove_all(os.path.join(run.directory, checkpoints.BEST))

@@ -5,6 +5,7 @@ python -m pytest tests/run_classifier_folder_test.py
 
 import hashlib
 import io
+import pathlib
 import shutil
 import sys
 
@@ -16,6 +17,7 @@ import safetensors.numpy
 import tiny_runs
 
 import run_ner
+from training import checkpoints
 from weights import model_directory
 
 TRAIN = ("--do_train", "--do_eval")
@@ -86,6 +88,45 @@ def test_a_run_without_its_checkpoints_is_finished(root, capsys, caplog):
         **{**flags, "learning_rate": 1e-3},
     )
     assert "has ended already; take another --output_dir" in error
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_a_kill_left_of_the_checkpoints_is_removed(
+    root, monkeypatch, whole
+):
+    """A kill among those of the last steps, or before those of best/."""
+    flags = {
+        "keep_optimizer": False,
+        "early_stopping_patience": 1,
+        "eval_every_steps": 3,
+        "keep_checkpoint_max": 3,
+        "save_checkpoints_steps": 2,
+        "num_train_epochs": 3,
+        "learning_rate": 5e-3,
+    }
+    remove = checkpoints.remove_all
+
+    def killed(folder):
+        if whole:
+            remove(folder)
+        else:
+            next(pathlib.Path(folder).glob("model.ckpt-*.index")).unlink()
+        raise KeyboardInterrupt
+
+    name = f"killed_{whole}"
+    with monkeypatch.context() as context, pytest.raises(SystemExit):
+        context.setattr(checkpoints, "remove_all", killed)
+        classifier_runs.run_csv(root, name, *TRAIN, **flags)
+    folder = root / name
+    assert list(folder.glob("best/model.ckpt-*"))
+    assert bool(list(folder.glob("model.ckpt-*"))) != whole
+    model = (folder / "model.safetensors").read_bytes()
+    metrics = (folder / "metrics.jsonl").read_bytes()
+    classifier_runs.run_csv(root, name, *TRAIN, **flags)
+    left = [*folder.rglob("model.ckpt-*"), *folder.rglob("checkpoint")]
+    assert not left
+    assert (folder / "model.safetensors").read_bytes() == model
+    assert (folder / "metrics.jsonl").read_bytes() == metrics
 
 
 def test_an_own_table_finds_its_labels_and_predicts_without_them(root, caplog):

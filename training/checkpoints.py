@@ -268,7 +268,9 @@ def remove_all(directory: str) -> None:
     """Removes the checkpoints of a directory, if it has any."""
     if not tf.io.gfile.isdir(directory):
         return
-    for name in tf.io.gfile.listdir(directory):
+    names = tf.io.gfile.listdir(directory)
+    # The index first, so that none is without its data.
+    for name in sorted(names, key=lambda x: not x.endswith(tensor_files.INDEX)):
         if name == tensor_files.POINTER or name.startswith(f"{_PREFIX}-"):
             tf.io.gfile.remove(os.path.join(directory, name))
 
