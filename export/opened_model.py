@@ -206,9 +206,8 @@ class OpenedModel:
                 f"{model_directory.RELEASED_CONFIG} beside the weights"
             )
         if not tokenizer_files.has_vocabulary(source.directory):
-            raise errors.InputError(
-                f"{path}: no vocab.txt beside the weights; put it there"
-            )
+            missing = tokenizer_files.no_vocabulary(source.directory)
+            raise errors.InputError(f"{missing}; put it there")
         self.path, self.options = path, options
         self.task, self.source = task, source
         max_seq_length = options.max_seq_length

@@ -80,6 +80,15 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.1f} days"
 
 
+def size(num_bytes: float) -> str:
+    """Returns a number of bytes with three digits: "273 MB", "1.09 GB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 999.5:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.3g} TB"
+
+
 class _Log:
     """Writes what tqdm draws as lines of the log."""
 

@@ -28,7 +28,13 @@ from absl import logging
 from markupsafe import Markup
 
 from data.tokenization import wordpiece
-from foundation import config_flags, errors, file_system, metadata
+from foundation import (
+    config_flags,
+    errors,
+    file_system,
+    metadata,
+    progress,
+)
 from jobs import grid, model_card, report
 from training import metric_writer
 from weights import model_directory
@@ -60,9 +66,6 @@ _DELETABLE: Mapping[str, str] = {
 }
 _NUM_RUN_KEYS = 2  # Learning rate and seed, columns of a grid's table.
 _RUN_METRICS_ON_PHONES = 3
-_SCORE_NOTE = Markup(
-    "<p>eval_score selects the best run of a grid and the best checkpoint.</p>"
-)
 _Column = str | metadata.Whole | None
 
 
@@ -219,9 +222,9 @@ def announce_deletable(output_dir: str) -> None:
         names = [name for name in sizes if fnmatch(name, pattern)]
         if names:
             logging.info(
-                "%s (%.3g MB) may be deleted: %s",
+                "%s (%s) may be deleted: %s",
                 os.path.join(output_dir, pattern),
-                sum(sizes[name] for name in names) * 1e-6,
+                progress.size(sum(sizes[name] for name in names)),
                 purpose,
             )
 
@@ -390,6 +393,28 @@ class RunFiles:
             self.output_dir, name, data=data, metrics=metrics, **details
         )
 
+    def _score_note(self, values: Mapping[str, float]) -> str:
+        """Returns what eval_score is, and what it has selected in this run."""
+        score = values["eval_score"]
+        equal = [k for k, x in values.items() if x == score]
+        equal = [x for x in equal if x not in ("eval_score", "global_step")]
+        what = equal[0] if equal else "the mean of the task's metrics"
+        flags = self.training_flags
+        if self.results.table() is not None:
+            selected = "the model is the best run of the grid by it"
+        elif not flags.get("eval_every_steps"):
+            selected = "the model has the weights of the last step"
+        elif flags.get("early_stopping_patience"):
+            selected = "the model has the weights of the step that was best"
+        else:
+            selected = (
+                "the model has the weights of the last step, the folder best/ "
+                "those of the step that was best by it"
+            )
+        if not flags.get("do_train"):
+            return f"eval_score is {what}."
+        return f"eval_score is {what}; {selected}."
+
     def report(
         self,
         title: str,
@@ -414,7 +439,7 @@ class RunFiles:
         rows = [[name, values[name]] for name in sorted(values)]
         results = report.table(["metric", "value"], rows)
         if "eval_score" in values:
-            results += _SCORE_NOTE
+            results += Markup("<p>{}</p>").format(self._score_note(values))
         shown = [report.Section("Results", results)]
         curves_title = "Learning curves"
         if (runs := self.results.table()) is not None:

@@ -416,14 +416,20 @@ def _ahead(values: Iterator[_Value]) -> Iterator[_Value]:
 
 
 class _Progress:
-    """Shows speed and time left: a bar at a terminal, else lines of the log."""
+    """Shows speed and time left: a bar at a terminal, else lines of the log.
+
+    The first block that is predicted includes the compilation of the model, so
+    it has no part in the speed.
+    """
 
     def __init__(self, unit: str, total: int | None):
         self.count = 0
         self._unit = unit
         self._total = total
         self._new = 0
+        self._after_first = 0
         self._start = self._shown = time.monotonic()
+        self._end_of_first: float | None = None
         self._bar: Any = None
         if sys.stderr.isatty():
             self._bar = progress.bar(
@@ -435,6 +441,10 @@ class _Progress:
         self.count += count
         if is_new:
             self._new += count
+            if self._end_of_first is None:
+                self._end_of_first = time.monotonic()
+            else:
+                self._after_first += count
         else:  # A killed run has predicted it.
             self._start = time.monotonic()
         if self._bar is not None:
@@ -451,13 +461,17 @@ class _Progress:
         logging.info("%s", self._line(is_end=True))
 
     def _line(self, *, is_end: bool = False) -> str:
-        seconds = time.monotonic() - self._start
-        rows_per_second = self._new / max(seconds, 1e-9)
+        now = time.monotonic()
         line = f"{self.count:,} {self._unit} predicted"
         if self._new < self.count:
             line += f", {self.count - self._new:,} of them by an earlier run"
-        line += f", {rows_per_second:,.4g} per second"
+        if is_end and self._new:
+            line += f", in {progress.duration(now - self._start)}"
+        seconds, rows = now - self._start, self._new
+        if self._end_of_first is not None and self._after_first:
+            seconds, rows = now - self._end_of_first, self._after_first
+            line += f", {rows / max(seconds, 1e-9):,.4g} per second"
         if not is_end and self._total is not None and self._new:
-            left = (self._total - self.count) / rows_per_second
+            left = (self._total - self.count) * seconds / rows
             line += f", {progress.duration(left)} left"
         return line

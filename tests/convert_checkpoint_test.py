@@ -394,11 +394,11 @@ def test_a_missing_vocabulary_is_named(run, tmp_path, caplog):
     run(f"--input={PRETRAINED}", f"--output={tmp_path}/a")
     (tmp_path / "a" / "vocab.txt").unlink()
     flags = [f"--input={tmp_path}/a", f"--output={tmp_path}/b"]
-    text = f"there is no vocabulary in {tmp_path}/a"
+    text = f"{tmp_path}/a: no vocabulary there"
     code, _, err = run(*flags, "--do_lower_case=false")
     assert code == 2 and f"--do_lower_case: {text}" in err
     assert run(*flags)[0] == 0
-    assert f"{tmp_path}/a: there is no vocabulary" in caplog.text
+    assert f"{tmp_path}/a: no vocabulary there" in caplog.text
 
 
 def test_it_runs_as_a_process(repository):

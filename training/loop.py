@@ -315,6 +315,12 @@ class Loop:
         # The order is important.
         latest = self.saver.latest()
         if latest is None:
+            if metric_writer.has_begun(self.options.output_dir):
+                logging.info(
+                    "an earlier run in %s has left no checkpoint yet "
+                    "(--save_checkpoints_steps): begins again at step 0",
+                    self.options.output_dir,
+                )
             if warm_start is not None:
                 warm_start()
             self.learner.optimizer.start_averages()

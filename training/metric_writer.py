@@ -269,13 +269,18 @@ def _value(plugin: str, tag: str, value: Any) -> Any:
     return found
 
 
+def has_begun(output_dir: str) -> bool:
+    """Returns whether a run has opened its files of metrics there."""
+    return tf.io.gfile.isdir(output_dir) and bool(_event_files(output_dir))
+
+
 def in_words(values: Mapping[str, float]) -> str:
     """Returns the most important metrics for the console, in plain words.
 
         {"f1_macro": 0.5, "loss": 1.25} -> "loss 1.25, macro F1 0.5"
 
     Details such as f1_PER beside f1 are left out, and the score by which runs
-    are compared if it is another metric.
+    are compared, which is another metric or the mean of several.
     """
     shown = {
         name: value
@@ -283,9 +288,8 @@ def in_words(values: Mapping[str, float]) -> str:
         if name != "global_step"
         and not any(name.startswith(f"{other}_") for other in values)
     }
-    score = shown.get("score")
-    if score in [value for name, value in shown.items() if name != "score"]:
-        del shown["score"]
+    if not shown.keys() <= {"score", "loss"}:
+        shown.pop("score", None)
     first = sorted(shown, key=lambda name: name not in ("loss", "score"))
     parts = []
     for name in first[:_MAX_SHOWN]:

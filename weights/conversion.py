@@ -137,19 +137,15 @@ def load(
         bilstm_size = source.settings.bilstm_size
     _check(source, config, tensors, heads, bilstm_size)
     tokenizer = None
+    missing = tokenizer_files.no_vocabulary(source.directory)
     if tokenizer_files.has_vocabulary(source.directory):
         tokenizer = tokenizer_files.load(
             source.directory, do_lower_case=do_lower_case
         )
     elif do_lower_case is not None:
-        raise errors.InputError(
-            f"--do_lower_case: there is no vocabulary in {source.directory}"
-        )
+        raise errors.InputError(f"--do_lower_case: {missing}")
     else:
-        logging.warning(
-            "%s: there is no vocabulary, and the output has none",
-            source.directory,
-        )
+        logging.warning("%s; the output has none, too", missing)
     settings = _settings(source, heads, bilstm_size, tensors)
     if tokenizer is not None:
         settings = dataclasses.replace(

@@ -123,8 +123,8 @@ def open_start(
         tokenizer = tokenizer_files.load(where, do_lower_case=do_lower_case)
     elif source is not None:
         raise errors.InputError(
-            "--vocab_file is required: there is no vocabulary in "
-            f"{source.directory}"
+            f"{tokenizer_files.no_vocabulary(source.directory)}; put it there, "
+            "or give --vocab_file"
         )
     else:
         raise errors.InputError(

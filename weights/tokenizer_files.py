@@ -200,6 +200,11 @@ def has_vocabulary(directory: str) -> bool:
     )
 
 
+def no_vocabulary(directory: str) -> str:
+    """Returns the beginning of all messages about a missing vocabulary."""
+    return f"{directory}: no vocabulary there ({VOCABULARY} or {FAST})"
+
+
 def _read_fast(directory: str) -> _Fast | None:
     return metadata.read_if_present(os.path.join(directory, FAST), _Fast)
 
@@ -349,9 +354,7 @@ def read_vocabulary(
                 )
         return words
     if not ids:
-        raise errors.InputError(
-            f"{directory}: no {VOCABULARY} there, so text cannot be read"
-        )
+        raise errors.InputError(f"{no_vocabulary(directory)}; put it there")
     if sorted(ids.values()) != list(range(len(ids))):
         raise errors.InputError(f"{fast_path}: its ids are not 0, 1, 2, ...")
     tokens = sorted(ids, key=lambda token: ids[token])

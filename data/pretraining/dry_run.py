@@ -36,14 +36,16 @@ class Estimate(NamedTuple):
     def lines(self, num_workers: int) -> Iterator[str]:
         """Yields the estimate for all of the text, as lines."""
         times = self.factor
-        yield f"{'text':22}{_bytes(self.file_bytes)}"
+        yield f"{'text':22}{progress.size(self.file_bytes)}"
         yield f"{'sampled':22}{100 / times:.3g} %"
         for name in ("documents", "sentences", "tokens", "instances"):
             count = self.totals["pieces" if name == "tokens" else name]
             yield f"{name:22}{count * times:,.0f}"
         yield f"{'records':22}{self.records * times:,.0f}"
-        yield f"{'bytes of shards':22}{_bytes(self.shard_bytes * times)}"
-        yield f"{'bytes while working':22}{_bytes(self.work_dir_bytes * times)}"
+        shards = progress.size(self.shard_bytes * times)
+        yield f"{'bytes of shards':22}{shards}"
+        while_working = progress.size(self.work_dir_bytes * times)
+        yield f"{'bytes while working':22}{while_working}"
         seconds = self.seconds * times / num_workers
         duration = progress.duration(seconds)
         yield f"{'time':22}{duration}, {num_workers} worker(s)"
@@ -117,11 +119,3 @@ def _work_dir_bytes(recipe: Recipe, totals: dict[str, int]) -> int:
         + totals["sentences"] * 8
         + totals["instances"] * instances.INSTANCE.itemsize
     )
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

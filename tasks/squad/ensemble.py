@@ -301,7 +301,7 @@ def _common_logits(
     """Returns the logits of all runs; None unless all have the same windows."""
     first = members[0]
     if first.tokenizer is None:
-        logging.warning("%s: has no vocabulary", first.directory)
+        logging.warning("%s", tokenizer_files.no_vocabulary(first.directory))
         return None
     for member in members[1:]:
         if member.sizes != first.sizes:

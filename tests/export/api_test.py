@@ -593,7 +593,7 @@ def test_a_path_of_any_kind_is_taken_and_nothing_else(tiny_models):
 def test_a_missing_vocabulary_is_named(tiny_models, tmp_path):
     shutil.copytree(tiny_models / "classification", tmp_path / "model")
     (tmp_path / "model" / "vocab.txt").unlink()
-    with pytest.raises(errors.InputError, match="model: no vocab.txt beside"):
+    with pytest.raises(errors.InputError, match="model: no vocabulary there"):
         api.load(str(tmp_path / "model"))
 
 

@@ -63,3 +63,11 @@ def test_only_long_work_is_announced(monkeypatch, caplog):
     with progress.notice("long"):
         time.sleep(0.3)
     assert caplog.messages == ["long"]
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "shown"),
+    [(0, "0 B"), (999, "999 B"), (999_600, "1 MB"), (1_089_000_000, "1.09 GB")],
+)
+def test_sizes_have_three_digits_and_a_unit(num_bytes, shown):
+    assert progress.size(num_bytes) == shown

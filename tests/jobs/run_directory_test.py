@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from foundation import config_flags, errors, file_system
-from jobs import finetuning, run_config, run_directory
+from jobs import finetuning, grid, run_config, run_directory
 from training import strategy as strategies
 
 HOLDER = """
@@ -152,3 +152,31 @@ def test_the_console_shows_results_in_words(tmp_path, caplog):
     expected = ["eval_accuracy", "eval_loss", "eval_score", "global_step"]
     assert names == expected
     assert "eval_score = 0.75" in lines
+
+
+@pytest.mark.parametrize(
+    ("flags", "selected"),
+    [
+        ({}, "weights of the last step"),
+        ({"eval_every_steps": 5}, "weights of the last step, the folder best/"),
+        (
+            {"eval_every_steps": 5, "early_stopping_patience": 2},
+            "weights of the step that was best",
+        ),
+    ],
+)
+def test_the_report_says_what_the_score_has_selected(tmp_path, flags, selected):
+    files = run_directory.RunFiles(
+        output_dir=str(tmp_path),
+        flags={"do_train": True, **flags},
+        given_flags={},
+        results=grid.Results(str(tmp_path)),
+    )
+
+    def shown(**values):
+        files.report("a task", values=values, panels=[], sections=[])
+        return (tmp_path / "report.html").read_text()
+
+    report = shown(eval_score=0.5, eval_f1=0.5, eval_loss=1.0)
+    assert f"eval_score is eval_f1; the model has the {selected}" in report
+    assert "eval_score is the mean of" in shown(eval_score=0.5, eval_f1=0.25)

@@ -231,6 +231,20 @@ def test_a_finished_run_says_so_and_stays_as_it_is(tmp_path, monkeypatch):
     assert len(metrics(tmp_path)) == 2
 
 
+def test_a_run_that_left_no_checkpoint_says_that_it_begins_again(
+    tmp_path, caplog
+):
+    caplog.set_level("INFO")
+    go, *_ = toy_run.make(QUICK)
+    go(str(tmp_path))
+    assert "begins again" not in caplog.text
+    checkpoints.remove_all(str(tmp_path))
+    go, *_ = toy_run.make(QUICK)
+    assert go(str(tmp_path)) == 0
+    assert f"{tmp_path} has left no checkpoint yet" in caplog.text
+    assert "begins again at step 0" in caplog.text
+
+
 def test_another_model_in_output_dir_is_refused_in_one_line(tmp_path):
     go, *_ = toy_run.make(QUICK)
     go(str(tmp_path))

@@ -11,7 +11,7 @@ import tiny_runs
 
 from foundation import errors
 from modeling import models
-from weights import model_directory, pretrained
+from weights import model_directory, pretrained, tokenizer_files
 
 WORDS = [*tiny_runs.SPECIAL, "[unused0]", "the", "cat"]
 
@@ -62,6 +62,17 @@ def test_two_classes_without_names_are_numbered(directory):
 def _write(path, words):
     path.write_text("\n".join(words) + "\n")
     return str(path)
+
+
+def test_a_missing_vocabulary_has_one_wording(directory):
+    (directory / "vocab.txt").unlink()
+    said = tokenizer_files.no_vocabulary(str(directory))
+    with pytest.raises(errors.InputError) as caught:
+        tokenizer_files.load(str(directory))
+    assert str(caught.value).startswith(said)
+    with pytest.raises(errors.InputError) as caught:
+        open_start(directory)
+    assert said in str(caught.value) and "--vocab_file" in str(caught.value)
 
 
 def test_a_vocabulary_with_other_tokens_than_the_models_is_refused(directory):
