@@ -292,7 +292,7 @@ def make_recipe(config: PretrainingDataConfig) -> Recipe:
         config.input_file, config.input_format, config.text_column
     )
     for path in texts:
-        if not file_system.is_remote(path) and not os.path.isfile(path):
+        if not file_system.is_regular(path):
             raise errors.InputError(
                 f"--input_file={path}: not a regular file; it is read twice"
             )

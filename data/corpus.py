@@ -202,7 +202,7 @@ def find_text(
         for path in paths
         if file_system.ending(path) != _PARQUET
         # A pipe can be read only once.
-        and (file_system.is_remote(path) or os.path.isfile(path))
+        and file_system.is_regular(path)
     ]
     # In parallel: a bucket needs requests for each.
     with futures.ThreadPoolExecutor(16) as pool:

@@ -472,7 +472,7 @@ def prepare(
     if (
         sidecar.get("format_version") == FORMAT_VERSION
         and job.is_same(sidecar.get("job"))
-        and tf.io.gfile.exists(path)
+        and file_system.exists(path)
         and sidecar.get("bytes") == tf.io.gfile.stat(path).length
     ):
         features = read(path, schema)

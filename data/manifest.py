@@ -177,7 +177,7 @@ def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
     """Returns the manifest of every shard and the shard's entry in it."""
     found = {}
     for folder in sorted({os.path.dirname(path) for path in paths}):
-        if not tf.io.gfile.isdir(folder or "."):
+        if not file_system.is_folder(folder or "."):
             continue
         # No glob: the directory's name may have brackets.
         present = set(tf.io.gfile.listdir(folder or "."))
@@ -291,7 +291,7 @@ def check(
                 f"({made_with['file']}, {made_with['size']} entries) than "
                 f"{vocabulary.path} ({len(vocabulary)} entries)"
             )
-        if not tf.io.gfile.exists(path):
+        if not file_system.exists(path):
             raise errors.InputError(f"{path}: no such file")
         actual = tf.io.gfile.stat(path).length
         if actual != shard.bytes:

@@ -144,7 +144,7 @@ def find(name: str) -> str:
       InputError: there is none, or it is a pipe.
     """
     path = file_system.find(name)
-    if not file_system.is_remote(path) and not os.path.isfile(path):
+    if not file_system.is_regular(path):
         raise errors.InputError(
             f"{path}: not a regular file; a pipe can be read only once, so "
             "give a file"

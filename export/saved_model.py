@@ -324,8 +324,11 @@ def check_folder(directory: str) -> None:
         directory, "output_dir", "copy the complete directory afterwards"
     )
     file_system.check_output_folder(directory, "output_dir")
-    is_export = os.path.exists(os.path.join(directory, DESCRIPTION))
-    if os.path.exists(directory) and not is_export and os.listdir(directory):
+    if (
+        file_system.exists(directory)
+        and not file_system.exists(os.path.join(directory, DESCRIPTION))
+        and os.listdir(directory)
+    ):
         raise errors.InputError(
             f"--output_dir={directory}: exists and is no exported model"
         )

@@ -197,7 +197,7 @@ def _files_of_versions(directory: str, marker: str) -> dict[int, _Files]:
     by_version = {}
     for version in served_directories.versions(directory):
         root = os.path.join(directory, str(version))
-        if not os.path.isfile(os.path.join(root, marker)):
+        if not file_system.is_file(os.path.join(root, marker)):
             continue
         files = {}
         for folder, _, names in os.walk(root):

@@ -27,6 +27,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 import uuid
@@ -51,6 +52,8 @@ PATTERN = re.compile(r"[*?[\\]")
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # Of Linux's renameat2.
 # Stands in a checkout for a file that Git LFS has not fetched.
 _POINTER = b"version https://git-lfs"
+# What the system answers about paths where nothing is or can be.
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 # Buckets have no locks: an older temporary file is that of a killed run.
 _STALE_SECONDS = 24 * 3600
 _BLOCK_BYTES = 1 << 22
@@ -77,18 +80,42 @@ def refuse_remote(path: str, flag: str, because: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Returns whether there is a file or a folder."""
-    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+    """Returns whether there is a file or a folder.
+
+    Raises:
+      OSError: the system cannot tell, as on a disk that fails. What is there
+        must not be taken for missing, and made again.
+    """
+    return _gfile().exists(path) if is_remote(path) else bool(_mode(path))
 
 
 def is_file(path: str) -> bool:
-    """Returns whether there is a file."""
+    """Returns whether there is a file; see `exists`."""
     return exists(path) and not is_folder(path)
 
 
+def is_regular(path: str) -> bool:
+    """Returns whether there is a file that can be read twice, no pipe."""
+    return is_file(path) if is_remote(path) else stat.S_ISREG(_mode(path))
+
+
 def is_folder(path: str) -> bool:
-    """Returns whether there is a folder."""
-    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+    """Returns whether there is a folder; see `exists`."""
+    if is_remote(path):
+        return _gfile().isdir(path)
+    return stat.S_ISDIR(_mode(path))
+
+
+def _mode(path: str) -> int:
+    """Returns the system's mode of a path on a disk, 0 if nothing is there."""
+    try:
+        return os.stat(path).st_mode
+    except ValueError:  # A null character.
+        return 0
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return 0
+        raise
 
 
 def entries(folder: str) -> list[str]:

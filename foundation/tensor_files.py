@@ -32,7 +32,7 @@ DAMAGES = (IndexError, MemoryError, RuntimeError, TypeError, ValueError)
 def named(directory: str) -> str | None:
     """Returns the prefix that the file `checkpoint` names, if it exists."""
     path = os.path.join(directory, POINTER)
-    if not tf.io.gfile.exists(path):
+    if not file_system.exists(path):
         return None
     with tf.io.gfile.GFile(path) as file:
         match = re.search(r'^model_checkpoint_path: "(.*)"', file.read(), re.M)
@@ -40,7 +40,7 @@ def named(directory: str) -> str | None:
         return None
     # The directory may have been moved since.
     prefix = os.path.join(directory, os.path.basename(match[1]))
-    return prefix if tf.io.gfile.exists(prefix + INDEX) else None
+    return prefix if file_system.exists(prefix + INDEX) else None
 
 
 def open_reader(prefix: str) -> Any:
@@ -137,7 +137,7 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
     """
     scratch = os.path.join(os.path.dirname(prefix), _SCRATCH)
     with file_system.naming(prefix, scratch):
-        if tf.io.gfile.exists(scratch):
+        if file_system.exists(scratch):
             tf.io.gfile.rmtree(scratch)
         tf.io.gfile.makedirs(scratch)
         try:
@@ -159,7 +159,7 @@ def _write_and_rename(
             shape_and_slices=[""] * len(tensors),
             tensors=[tf.convert_to_tensor(x) for x in tensors.values()],
         )
-    if tf.io.gfile.exists(prefix + INDEX):
+    if file_system.exists(prefix + INDEX):
         tf.io.gfile.remove(prefix + INDEX)
     for suffix in (DATA, INDEX):
         file_system.replace(beside + suffix, prefix + suffix)

@@ -178,12 +178,13 @@ def lock(output_dir: str) -> None:
     _LOCKS[os.path.realpath(path)] = file
     program = os.path.basename(sys.argv[0])
     begun = time.strftime("%Y-%m-%d %H:%M:%S")
-    file.truncate(0)
-    file.write(
-        f"{program} (process {os.getpid()} on {socket.gethostname()}, since "
-        f"{begun})\n"
-    )
-    file.flush()
+    with file_system.naming(path):
+        file.truncate(0)
+        file.write(
+            f"{program} (process {os.getpid()} on {socket.gethostname()}, "
+            f"since {begun})\n"
+        )
+        file.flush()
 
 
 def announce(output_dir: str, contents: Mapping[str, str] = _CONTENTS) -> None:

@@ -68,7 +68,7 @@ class Checkpoints:
         found = steps(self._directory)
         for step in found:
             prefix = path_of(self._directory, step)
-            if not tf.io.gfile.exists(prefix + tensor_files.DATA):
+            if not file_system.exists(prefix + tensor_files.DATA):
                 raise errors.InputError(
                     f"--output_dir: {prefix}{tensor_files.DATA} is missing; "
                     f"restore it, or remove {prefix}.index to continue from "
@@ -266,7 +266,7 @@ class BestCheckpoint:
 
 def remove_all(directory: str) -> None:
     """Removes the checkpoints of a directory, if it has any."""
-    if not tf.io.gfile.isdir(directory):
+    if not file_system.is_folder(directory):
         return
     names = tf.io.gfile.listdir(directory)
     # The index first, so that none is without its data.
@@ -277,7 +277,7 @@ def remove_all(directory: str) -> None:
 
 def steps(directory: str) -> list[int]:
     """Lists the steps of the checkpoints, in ascending order."""
-    if not tf.io.gfile.isdir(directory):
+    if not file_system.is_folder(directory):
         return []
     pattern = re.compile(rf"{re.escape(_PREFIX)}-(\d+)\.index")
     matches = map(pattern.fullmatch, tf.io.gfile.listdir(directory))

@@ -317,7 +317,7 @@ def _append(path: str, value: Any) -> None:
 def _drop_lines_after(
     path: str, last: int, evaluates_again: bool = False
 ) -> None:
-    if not tf.io.gfile.exists(path):
+    if not file_system.exists(path):
         return
     with tf.io.gfile.GFile(path) as file:
         lines = file.read().splitlines()

@@ -364,7 +364,7 @@ def check_shared_folder(
                 file.write("Written by a run that begins; may be removed.\n")
 
     def look():
-        if not tf.io.gfile.exists(path()):
+        if not file_system.exists(path()):
             raise refusal
 
     problem = _attempt(enter)

@@ -115,7 +115,7 @@ def read(path: str, *, needs_data: bool = True) -> Source:
       InputError: there is no checkpoint, or it is damaged.
     """
     path = hub.local(path.rstrip("/") or path)
-    if tf.io.gfile.isdir(path):
+    if file_system.is_folder(path):
         path = _in_directory(snapshot(path))
     for endings, kind, read_file in (
         ((".safetensors",), SAFETENSORS, model_directory.read_safetensors),
@@ -144,11 +144,11 @@ def snapshot(directory: str) -> str:
       InputError: it has several snapshots, and refs/main names none of them.
     """
     snapshots = os.path.join(directory, "snapshots")
-    if not os.path.isdir(snapshots):
+    if not file_system.is_folder(snapshots):
         return directory
     found = sorted(os.listdir(snapshots))
     main = os.path.join(directory, "refs", "main")
-    if os.path.isfile(main):
+    if file_system.is_file(main):
         revision = file_system.read_text(main).strip()
         found = [revision] if revision in found else found
     if len(found) != 1:
@@ -193,9 +193,9 @@ def _prefix(path: str) -> str:
     """Returns the prefix of TensorFlow's files, of which `path` may be one."""
     for mark in (".index", ".data-"):
         head, found, _ = path.rpartition(mark)
-        if found and tf.io.gfile.exists(head + ".index"):
+        if found and file_system.exists(head + ".index"):
             return head
-    if tf.io.gfile.exists(path + ".index"):
+    if file_system.exists(path + ".index"):
         return path
     hint = _what_it_is(path) or hub_names.hint(path)
     raise errors.InputError(f"{path}: no such checkpoint or directory{hint}")

@@ -203,7 +203,7 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
         f"{tensorflow_checkpoints.PREFIX}.index",
         *(name for name in TASK_FILES if name not in checkpoint.task_files),
     ):
-        if os.path.exists(os.path.join(directory, name)):
+        if file_system.exists(os.path.join(directory, name)):
             raise errors.InputError(
                 f"--output={directory}: {name} is there already; remove it or "
                 "choose another directory"

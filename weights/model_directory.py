@@ -248,7 +248,7 @@ def read_config(
     See BertConfig.from_json_file.
     """
     paths = [os.path.join(directory, name) for name in names]
-    found = next(filter(os.path.isfile, paths), None)
+    found = next(filter(file_system.is_file, paths), None)
     if found is None:
         return None
     return BertConfig.from_json_file(found, of_tensorflow=of_tensorflow)
@@ -315,12 +315,12 @@ def read_safetensors(path: str) -> dict[str, StoredTensor]:
                 f"{', '.join(_FLOATS)}"
             )
         # A mapped file must not change, so it is opened for one tensor only.
-        with safetensors.safe_open(copy, framework="np") as file:
+        with _opened(copy) as file:
             value = file.get_tensor(name)
         return value.astype(np.float32) if dtype == "BF16" else value
 
     try:
-        with safetensors.safe_open(copy, framework="np") as file:
+        with _opened(copy) as file:
             slices = {name: file.get_slice(name) for name in file.keys()}
             kinds = {
                 name: (tuple(found.get_shape()), found.get_dtype())
@@ -336,6 +336,15 @@ def read_safetensors(path: str) -> dict[str, StoredTensor]:
         )
         for name, (shape, dtype) in kinds.items()
     }
+
+
+def _opened(path: str) -> Any:
+    """Returns safetensors' reader of a file on this disk."""
+    try:
+        return safetensors.safe_open(path, framework="np")
+    except FileNotFoundError:  # It says so of all that prevents the opening.
+        with open(path, "rb"):  # Says what does, if it still does.
+            return safetensors.safe_open(path, framework="np")
 
 
 def read_torch(path: str) -> dict[str, StoredTensor]:

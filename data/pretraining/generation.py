@@ -137,7 +137,7 @@ def make(
             manifest_path,
             made.record_count,
         )
-        if not tf.io.gfile.exists(words_path):
+        if not file_system.exists(words_path):
             recipe.vocabulary.to_file(words_path)
     else:
         role = "" if group.count == 1 else f"-{group.index}"
@@ -166,7 +166,7 @@ def _find_complete(
     recipe: Recipe, path: str, words_path: str
 ) -> manifest.Manifest | None:
     """Returns the manifest if it is the recipe's and its shards exist."""
-    if tf.io.gfile.exists(words_path):
+    if file_system.exists(words_path):
         words = vocabulary.Vocabulary.from_file(words_path)
         if words.sha256 != recipe.vocabulary.sha256:
             raise errors.InputError(
@@ -174,13 +174,13 @@ def _find_complete(
                 "of which belongs there; choose another output directory or "
                 "remove the file"
             )
-    if not tf.io.gfile.exists(path):
+    if not file_system.exists(path):
         return None
     found = manifest.read(path)
     work_dir.refuse_changes(path, found.job, recipe)
     for shard in found.shards:
         name = os.path.join(os.path.dirname(path), shard.file)
-        if not tf.io.gfile.exists(name):
+        if not file_system.exists(name):
             raise errors.InputError(
                 f"{path}: its shard {name} is missing; remove the manifest and "
                 "the other shards to make them again"

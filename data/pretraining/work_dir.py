@@ -180,7 +180,7 @@ def receipt(recipe: Recipe, path: str) -> dict | None:
         metadata.convert(found, _Receipt, name)
     except (FileNotFoundError, errors.InputError):
         return None
-    if not tf.io.gfile.exists(path):
+    if not file_system.exists(path):
         return None
     return found if tf.io.gfile.stat(path).length == found["bytes"] else None
 
@@ -196,17 +196,18 @@ def remove(recipe: Recipe) -> None:
     # The disk space of removed files is freed only when they are not mapped.
     unmap()
     if recipe.settings.is_same(_begun(recipe)):
-        # The recipe last: a killed run's directory must remain recognizable.
+        # The recipe last: the next run recognizes what is left by it.
         # Another group that finishes now removes the same files.
         with contextlib.suppress(FileNotFoundError):
-            names = set(os.listdir(recipe.work_dir)) - {_RECIPE}
-            for name in [*names, _RECIPE]:
+            for name in set(os.listdir(recipe.work_dir)) - {_RECIPE}:
                 path = path_of(recipe, name)
                 if os.path.isdir(path):
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     with contextlib.suppress(FileNotFoundError):
                         os.remove(path)
+            if os.listdir(recipe.work_dir) == [_RECIPE]:
+                os.remove(path_of(recipe, _RECIPE))
     with contextlib.suppress(OSError):  # There is none, or it is not empty.
         os.rmdir(recipe.work_dir)
 
@@ -280,7 +281,7 @@ def _is_intact(recipe: Recipe, path: str) -> bool:
 
 def _refuse_other_files(work_dir: str) -> None:
     """Prevents other people's files from being removed with the directory."""
-    names = os.listdir(work_dir) if os.path.isdir(work_dir) else []
+    names = os.listdir(work_dir) if file_system.is_folder(work_dir) else []
     # A run of this recipe writes these first, and may have begun by now.
     own = ("lock", _RECIPE, f".{_RECIPE}")
     others = [
@@ -353,9 +354,10 @@ class TokenWriter:
         journal = os.path.join(folder, _JOURNAL)
         self._journal = self._stack.enter_context(open(journal, "a+b"))
         end = self._read_journal()
-        self._journal.truncate(end)
-        for kind, file in self._files.items():
-            file.truncate(self._lengths[kind] * self._dtypes[kind].itemsize)
+        with file_system.naming(folder):
+            self._journal.truncate(end)
+            for kind, file in self._files.items():
+                file.truncate(self._lengths[kind] * self._dtypes[kind].itemsize)
 
     def _read_journal(self) -> int:
         """Restores the state after the last intact block; returns its end."""

@@ -305,7 +305,7 @@ def open_activation_file(
         note.get("format_version") == _ACTIVATIONS_VERSION
         and made_from.is_same(note.get("job"))
         and set(layers) <= set(note.get("layers", ()))
-        and os.path.exists(path)
+        and file_system.exists(path)
         and os.path.getsize(path)
         == _activation_bytes(len(note["layers"]), words, hidden_size)
     )

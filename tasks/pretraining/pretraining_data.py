@@ -151,7 +151,7 @@ def find_tokenizer(
     if vocab_file is None:
         folder = os.path.dirname(path)
         vocab_file = os.path.join(folder, made_with.vocabulary["file"])
-        if not tf.io.gfile.exists(vocab_file):
+        if not file_system.exists(vocab_file):
             return None
     switches: dict[Any, Any] = {**made_with.tokenizer}
     return wordpiece.Tokenizer(

@@ -276,7 +276,8 @@ def digest_of_windows(
 ) -> str:
     """Returns a digest of the windows of a set; see StoredLogits."""
     lengths, questions = [], question_set.questions
-    with tempfile.TemporaryFile() as ids:
+    scratch = tempfile.gettempdir()
+    with file_system.naming(scratch), tempfile.TemporaryFile() as ids:
         for i in range(0, len(questions), _BLOCK_QUESTIONS):
             part = question_set.part(questions[i : i + _BLOCK_QUESTIONS])
             block = windowing.make_windows(part, tokenizer, sizes)

@@ -430,6 +430,29 @@ def test_an_error_of_reading_names_the_file():
     assert (caught.value.errno, caught.value.filename) == (errno.EIO, path)
 
 
+def test_only_what_is_not_there_is_missing(tmp_path, monkeypatch):
+    """Not what a failing disk says nothing about."""
+    file = tmp_path / "a"
+    file.touch()
+    (tmp_path / "loop").symlink_to("loop")
+    asked = (
+        *(file_system.exists, file_system.is_file, file_system.is_folder),
+        file_system.is_regular,
+    )
+    for name in ("b", "a/b", "a\0b", "a" * 999, "loop"):
+        assert not any(ask(str(tmp_path / name)) for ask in asked)
+    assert [ask(str(file)) for ask in asked] == [True, True, False, True]
+
+    def fail(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(os, "stat", fail)
+    for ask in asked:
+        with pytest.raises(OSError) as caught:
+            ask(str(file))
+        assert caught.value.filename == str(file)
+
+
 def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path):
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "nowhere" / "a", tmp_path / "folder"):

@@ -6,6 +6,7 @@ python -m pytest tests/jobs/run_directory_test.py
 import subprocess
 import sys
 
+import full_disk
 import pytest
 import tensorflow as tf
 
@@ -42,6 +43,12 @@ def test_a_directory_is_trained_in_by_one_process_until_it_dies(
         holder.wait()
     run_directory.lock(str(tmp_path))
     run_directory.lock(str(tmp_path))  # A process may train there again.
+
+
+def test_a_lock_that_cannot_be_written_is_named(tmp_path):
+    with full_disk.longest_file(0), pytest.raises(OSError) as caught:
+        run_directory.lock(str(tmp_path))
+    assert caught.value.filename == str(tmp_path / run_directory.LOCK)
 
 
 def test_a_dry_run_neither_reserves_the_directory_nor_writes_flags(tmp_path):

@@ -3,12 +3,11 @@
 python -m pytest tests/training/metric_writer_test.py
 """
 
-import contextlib
 import errno
 import json
 import os
-import resource
 
+import full_disk
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -139,23 +138,15 @@ def test_tensorboard_reads_metrics_and_samples_in_order(tmp_path):
     assert tf.make_ndarray(sample.tensor_proto) == b"**A**\n\nB"
 
 
-@contextlib.contextmanager
-def longest_file(size):
-    """Lets writes fail (EFBIG) that make a file longer than this."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("pattern", ["metrics.jsonl", "events.*"])
 def test_a_failed_write_is_an_error_that_names_the_file(tmp_path, pattern):
     writer = metric_writer.MetricWriter(str(tmp_path))
     writer.write(1, {"train/loss": 1.0})
     (path,) = tmp_path.glob(pattern)
-    with longest_file(path.stat().st_size), pytest.raises(Exception) as caught:
+    with (
+        full_disk.longest_file(path.stat().st_size),
+        pytest.raises(Exception) as caught,
+    ):
         writer.write(2, {"train/loss": 1.0})
     assert errors.system_number(caught.value) == errno.EFBIG
     assert str(path) in str(caught.value)
@@ -173,7 +164,10 @@ def test_a_failed_write_of_hyperparameters_leaves_the_earlier_file(tmp_path):
 
     write(0.5)
     (path,) = tmp_path.glob("*")
-    with longest_file(path.stat().st_size - 9), pytest.raises(OSError) as found:
+    with (
+        full_disk.longest_file(path.stat().st_size - 9),
+        pytest.raises(OSError) as found,
+    ):
         write(0.25)
     assert found.value.errno == errno.EFBIG and found.value.filename == str(
         path

@@ -234,6 +234,25 @@ def test_weights_of_another_shape_get_one_line(saved, tiny_config):
         _load(models.PretrainingModel(wider), saved)
 
 
+def test_only_a_missing_file_is_called_missing(saved, monkeypatch):
+    """The library says so of all files that cannot be opened."""
+    weights = str(saved / model_directory.WEIGHTS)
+    with pytest.raises(NotADirectoryError):
+        model_directory.read_safetensors(f"{weights}/inside")
+    failures = [FileNotFoundError(f"No such file or directory: {weights}")]
+
+    def open_once_failing(
+        *arguments, safe_open=safetensors.safe_open, **options
+    ):
+        if failures:
+            raise failures.pop()
+        return safe_open(*arguments, **options)
+
+    monkeypatch.setattr(safetensors, "safe_open", open_once_failing)
+    assert model_directory.read_safetensors(weights)
+    assert not failures
+
+
 def test_broken_files_get_one_line(model, saved):
     weights = saved / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])

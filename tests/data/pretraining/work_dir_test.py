@@ -275,6 +275,18 @@ def test_a_finished_job_leaves_the_directory_of_another_alone(text, tmp_path):
     assert not theirs.parent.exists()
 
 
+def test_what_could_not_be_removed_is_removed_by_the_next_run(
+    text, tmp_path, monkeypatch
+):
+    recipe = recipe_for(text, tmp_path)
+    with monkeypatch.context() as context:
+        context.setattr(work_dir.shutil, "rmtree", lambda *_, **__: None)
+        make(recipe)
+    assert pathlib.Path(recipe.work_dir).exists()
+    make(recipe)
+    assert not pathlib.Path(recipe.work_dir).exists()
+
+
 def test_another_vocabulary_is_named_without_its_digest(text, tmp_path):
     recipe = recipe_for(text, tmp_path)
     before = recipe.settings.to_json() | {"vocabulary": "a" * 64}

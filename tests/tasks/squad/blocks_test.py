@@ -6,7 +6,9 @@ python -m pytest tests/tasks/squad/blocks_test.py
 import dataclasses
 import io
 import json
+import tempfile
 
+import full_disk
 import numpy as np
 import pytest
 
@@ -141,6 +143,9 @@ def test_other_windows_have_another_digest(small_blocks, monkeypatch):
     assert first != digest(doc_stride=5)
     monkeypatch.setattr(blocks, "_BLOCK_QUESTIONS", 100)
     assert first == digest()
+    with full_disk.longest_file(0), pytest.raises(OSError) as caught:
+        digest()
+    assert caught.value.filename == tempfile.gettempdir()
 
 
 def test_what_a_killed_prediction_left_is_used(tmp_path, small_blocks):
