@@ -6,6 +6,7 @@ training, an explicit dropout seed:
     outputs = model(features, dropout_seed=seed)
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -246,7 +247,7 @@ class DocumentModel(ClassificationModel):
         if len(features["input_ids"].shape) == 2:
             return super().call(features, dropout_seed)
         count = ops.shape(features["input_ids"])[1]
-        x = self._sequence_vector(_flat(features), dropout_seed)
+        x = self._sequence_vector(flat(features), dropout_seed)
         logits = self.head(x, dropout.fold_in(dropout_seed, _HEAD))
         logits = ops.reshape(logits, (-1, count, self.num_classes))
         is_window = ops.max(features["input_mask"], axis=2) > 0  # [B, K]
@@ -275,7 +276,7 @@ class MultipleChoiceModel(_TaskModel):
         if len(shape) != 3:
             raise errors.InputError(f"input_ids must be [B, K, S], not {shape}")
         logits = self._score_sequence(
-            _flat(features), dropout_seed
+            flat(features), dropout_seed
         )  # [B * K, 1]
         return ops.reshape(logits, (-1, shape[1]))
 
@@ -345,14 +346,14 @@ class EmbeddingModel(keras.Model):
     def call(self, features: dict, dropout_seed=None):
         """Maps features of [B, S] to float32 [B, H], [B, K, S] to [B, K, H]."""
         *batch, _ = ops.shape(features["input_ids"])
-        flat = _flat(features)
-        x = _encode(self.bert, flat, dropout_seed).sequence_output
-        x = pooling.pool(self.pooling_names, x, flat["input_mask"])
+        rows = flat(features)
+        x = _encode(self.bert, rows, dropout_seed).sequence_output
+        x = pooling.pool(self.pooling_names, x, rows["input_mask"])
         x = pooling.normalized(x) if self.normalize else x
         return ops.reshape(x, (-1, *batch[1:], x.shape[-1]))
 
 
-def _flat(features: dict) -> dict:
+def flat(features: Mapping[str, Any]) -> dict[str, Any]:
     """Returns features of [B, K, S] as B * K sequences: [B * K, S]."""
     length = ops.shape(features["input_ids"])[-1]
     names = ("input_ids", "input_mask", "segment_ids")

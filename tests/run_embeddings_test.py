@@ -168,3 +168,20 @@ def test_a_score_beyond_the_largest_names_its_row(root, capsys):
     with pytest.raises(SystemExit):
         run(root, "large", "do_train", train_file=path, train_batch_size=2)
     assert "large.csv:3: score 4.5, but --max_score" in capsys.readouterr().err
+
+
+def test_a_batch_that_is_encoded_in_parts_trains_as_well(root):
+    run(
+        root,
+        "cached",
+        "do_train",
+        "do_eval",
+        train_file=root / "train.csv",
+        dev_file=root / "dev.csv",
+        num_train_epochs=4,
+        pooling="max",
+        gradient_cache_size=10,
+        gradient_accumulation_steps=2,
+    )
+    scores = tiny_runs.eval_results(root / "cached")
+    assert scores["eval_recall_at_5"] > 0.9

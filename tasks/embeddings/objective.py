@@ -5,7 +5,8 @@
 
 The negatives of an anchor are the other positives and the hard negatives of its
 micro-batch, i.e. of the examples that one device computes at once. Larger
-batches on several replicas or with accumulated gradients add no negatives.
+batches on several replicas or with accumulated gradients add no negatives. With
+gradient_cache, a device computes a larger batch than its memory holds.
 """
 
 import dataclasses
@@ -19,6 +20,7 @@ from keras import ops
 from data.examples import Example
 from modeling import losses, models
 from modeling.config import BertConfig
+from tasks.embeddings import gradient_cache
 from weights.sentence_modules import SentenceModules
 
 VECTORS = "embedding"
@@ -34,11 +36,13 @@ class EmbeddingObjective:
       config: hyperparameters of the encoder.
       modules: how vectors are made.
       scale: the inverse of the temperature.
+      cache_size: number of texts that training encodes at once; 0 for all.
     """
 
     config: BertConfig
     modules: SentenceModules
     scale: float
+    cache_size: int = 0
 
     @property
     def stored(self) -> dict[str, Any]:
@@ -70,7 +74,7 @@ class EmbeddingObjective:
         self, model: Any, features: Mapping[str, Any], dropout_seed: Any = None
     ) -> tuple[dict, dict]:
         """Returns the loss, and the accuracy among in-batch negatives."""
-        vectors = model(features, dropout_seed=dropout_seed)
+        vectors = self._vectors(model, features, dropout_seed)
         name = _loss_name(features)
         if "label_ids" in features:
             loss = losses.cosine_regression(
@@ -83,6 +87,22 @@ class EmbeddingObjective:
         )
         accuracy = losses.in_batch_accuracy(logits)
         return {name: losses.in_batch_negatives(logits)}, {"accuracy": accuracy}
+
+    def _vectors(
+        self, model: Any, features: Mapping[str, Any], dropout_seed: Any
+    ) -> Any:
+        """Returns float32 [B, K, H] for a loss."""
+        if not self.cache_size:
+            return model(features, dropout_seed=dropout_seed)
+        texts = models.flat(features)
+        vectors = gradient_cache.encode(
+            lambda part, seed: model(part, dropout_seed=seed),
+            texts,
+            dropout_seed,
+            size=self.cache_size,
+        )
+        num_texts = features["input_ids"].shape[1]
+        return ops.reshape(vectors, (-1, num_texts, vectors.shape[-1]))
 
     def predict(
         self, model: Any, features: Mapping[str, Any]

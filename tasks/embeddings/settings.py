@@ -62,6 +62,14 @@ class Vectors:
         affects="result",
         above=0,
     )
+    gradient_cache_size: int = field(
+        "Number of texts that a training step encodes at once; the loss still "
+        "compares all texts of the batch. Large batches then need the memory "
+        "of a small one, and a third more time. 0 encodes all at once.",
+        0,
+        affects="result",
+        at_least=0,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

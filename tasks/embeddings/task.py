@@ -65,6 +65,7 @@ class EmbeddingsTask:
             config=source.start.config,
             modules=_modules(config, source),
             scale=config.vectors.scale,
+            cache_size=config.vectors.gradient_cache_size,
         )
         self.max_seq_length = config.max_seq_length
         self.evaluates_at_end = config.do_eval
