@@ -14,6 +14,7 @@ import collections
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -37,11 +38,15 @@ MULTI_LABEL, MULTIPLE_CHOICE = "multi_label", "multiple_choice"
 _SEPARATOR = ","  # Between the labels of one example.
 _ARE_FLAGS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
 _MANY_CLASSES, _FEW_CLASSES = 1000, 10
-_MISSING = ("nan", "na", "n/a", "<na>", "null")  # What other tools write.
+# What other tools write where a value is missing, in lower case: pandas,
+# databases, spreadsheets, and the authors of SNLI.
+_MISSING = ("nan", "na", "n/a", "#n/a", "<na>", "null", r"\n", "-", "?")
+_MISSING_TEXTS = frozenset(("nan", "NaN", "<NA>", "None", "NULL", r"\N"))
 _SHOWN = 8
 _LARGEST_VALUE = float(np.finfo(np.float32).max)
 _MAX_IDS = 100_000  # Are compared with each other.
 _INTEGER = re.compile(r"^(-?[0-9]+)\.0+$")
+_FLAGS = re.compile(r"[01](?:[\s;|]+[01])+")  # For each label: "0 1 0".
 # A list or set of labels as text: "['a', 'b']", "{a, b}", "[]".
 _LIST = re.compile(r"""[\[({]\s*(['"].*|[^\])}]*,[^\])}]*)?[\])}]""", re.DOTALL)
 
@@ -120,7 +125,7 @@ class Examples:
     def _summary(self) -> "_Summary":
         digest, count, num_choices = hashlib.sha256(), 0, 1
         guids: set[str] = set()
-        empty, repeated = _Rows(), _Rows()
+        empty, missing, repeated = _Rows(), _Rows(), _Rows()
         for example in self:
             count += 1
             row = example.first, example.second, example.label
@@ -128,6 +133,8 @@ class Examples:
             num_choices = max(num_choices, len(example.second))
             if not all(map(str.strip, (example.first, *example.second))):
                 empty.add(example)
+            if not _MISSING_TEXTS.isdisjoint((example.first, *example.second)):
+                missing.add(example)
             if example.guid in guids:
                 repeated.add(example)
             elif count <= _MAX_IDS:
@@ -135,6 +142,7 @@ class Examples:
         if not count:
             raise errors.InputError(f"{self.path}: has no examples")
         empty.warn("no text")
+        missing.warn("a text that marks a missing one, as nan and NULL do")
         repeated.warn("the same id as an earlier row")
         return _Summary(count, digest.hexdigest(), num_choices)
 
@@ -253,6 +261,8 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
             f"{examples.count} examples: is it a regression, or another column?"
         )
     _warn_of_odd_labels(examples, found)
+    if kind == CLASSIFICATION:
+        _warn_of_values(examples, found)
     if kind == MULTI_LABEL and max(counts) == 1:
         _warn_of_other_separators(examples, found)
     return _sorted(found)
@@ -264,6 +274,11 @@ def _warn_of_odd_labels(examples: Examples, found: Collection[str]) -> None:
         text = "%s: %d different labels in %d examples"
         logging.warning(text, examples.path, len(found), examples.count)
     missing = [label for label in found if label.lower() in _MISSING]
+    # Hugging Face's datasets number the classes from 0. Where there are two,
+    # -1 may be a third one: negative, neutral and positive.
+    numbers = {str(i) for i in range(len(found) - 1)}
+    if len(numbers) > 2 and {*found} == {"-1", *numbers}:
+        missing.append("-1")
     if missing:
         text = "%s: %r is taken for a label like others, not for a missing one"
         logging.warning(text, examples.path, missing[0])
@@ -275,6 +290,21 @@ def _warn_of_odd_labels(examples: Examples, found: Collection[str]) -> None:
             show = repr if len(composed) == 2 else ascii  # \u00e9, e\u0301
             text = "%s: %s and %s are taken for different labels"
             logging.warning(text, examples.path, show(other), show(label))
+
+
+def _warn_of_values(examples: Examples, found: Collection[str]) -> None:
+    """Logs a label that is a value, such as 3.8, if all labels are numbers."""
+    try:
+        values = {label: float(label) for label in found}
+    except ValueError:
+        return
+    if not all(map(math.isfinite, values.values())):
+        return
+    fractions = [x for x in _sorted(found) if values[x] % 1]
+    if fractions and len(found) > 2:
+        text = "%s: %s is taken for the name of a class, one of %d; "
+        text += "--problem_type=regression takes labels for values"
+        logging.warning(text, examples.path, fractions[0], len(found))
 
 
 def _look(label: str) -> str:
@@ -290,12 +320,21 @@ def _look(label: str) -> str:
 def _warn_of_other_separators(
     examples: Examples, found: Collection[str]
 ) -> None:
-    """Logs the first label that seems to be several, if no example has two."""
-    for label in sorted(found):
-        for separator in ";|":
-            names = set(map(str.strip, label.split(separator)))
-            if len(names) > 1 and not names.isdisjoint(found):
-                text = "%s: %r is taken for one label; commas separate labels"
+    """Logs the first label that seems to be several, if no example has two.
+
+    One of its parts is a label or a part of another one; all are labels if
+    spaces separate them, as they do the words of "very good".
+    """
+    text = "%s: %r is taken for one label; commas separate labels"
+    for separator in (";", "|", None):
+        parts = {x: {*map(str.strip, x.split(separator))} for x in found}
+        counts = collections.Counter(itertools.chain(*parts.values()))
+        for label in sorted(found):
+            names = parts[label]
+            is_several = any(counts[name] > 1 for name in names)
+            if separator is None:
+                is_several = names <= {*found}
+            if len(names) > 1 and is_several:
                 return logging.warning(text, examples.path, label)
 
 
@@ -377,6 +416,8 @@ def _labels_of(example: Example, kind: str) -> list[str]:
                 "which separates labels"
             )
         found = [label for label in map(str.strip, given) if label]
+        if any(map(_FLAGS.fullmatch, found)):
+            raise _flags_error(example, found)
         if len(set(found)) < len(found) and _ARE_FLAGS.issuperset(found):
             raise _flags_error(example, found)
         return found

@@ -95,6 +95,9 @@ def test_a_list_that_was_written_as_text_is_refused(given):
         (["red; round", "blue", "round"], "red; round"),
         (["red|round", "blue"], None),
         (["red|round", "red", "red,blue"], None),
+        (["red;round", "round;blue"], "red;round"),
+        (["red round", "red", "round"], "red round"),
+        (["very good", "good", "very bad"], None),
     ],
 )
 def test_other_separators_than_commas_are_logged(caplog, labels, warned):
@@ -169,6 +172,8 @@ def test_a_number_for_every_label_is_not_taken_for_labels(given):
         examples.find_labels(texts, MULTI_LABEL)
     with pytest.raises(errors.InputError, match="t.csv:2: 1,0 is a flag"):
         examples.find_labels(labeled("1,0", "0,1"), MULTI_LABEL)
+    with pytest.raises(errors.InputError, match="t.csv:3: 0 1 0 is a flag"):
+        examples.find_labels(labeled("1", "0 1 0"), MULTI_LABEL)
 
 
 def test_a_label_may_be_said_twice():
@@ -213,6 +218,14 @@ def test_thousands_of_classes_are_allowed_if_they_repeat():
         (["\xe9", "\xc9"] * 9, "t.csv: '\xc9' and '\xe9' are taken for dif"),
         (list("abcdefghijklm"), "t.csv: 13 different labels in 13 examples"),
         (["a", "b", "none"] * 9, ""),
+        (["a", "b", r"\N"] * 9, r"t.csv: '\\N' is taken for a label like oth"),
+        (["a", "b", "-"] * 9, "t.csv: '-' is taken for a label like others"),
+        (["0", "1", "2", "-1"] * 9, "t.csv: '-1' is taken for a label like"),
+        (["0", "1", "-1"] * 9, ""),
+        (["0.5", "1", "2"] * 9, "t.csv: 0.5 is taken for the name of a class"),
+        (["1.0", "2", "3"] * 9, ""),
+        (["0.5", "1", "other"] * 9, ""),
+        (["nan", "1", "2"] * 9, "t.csv: 'nan' is taken for a label like"),
     ],
 )
 def test_labels_that_are_probably_mistakes_are_logged(caplog, labels, message):

@@ -443,6 +443,15 @@ def test_repeated_ids_and_blank_texts_are_logged(tmp_path, caplog):
     assert expected in caplog.text
 
 
+def test_a_text_that_marks_a_missing_one_is_logged(tmp_path, caplog):
+    path = write(tmp_path, "t.csv", "text,label\nA,a\nnan,b\nNaN,b\n")
+    with caplog.at_level("WARNING", logger="absl"):
+        read(path, "csv")
+    expected = f"{path}:3: a text that marks a missing one"
+    assert expected in caplog.text
+    assert "one of 2 such row(s)" in caplog.text
+
+
 @pytest.mark.parametrize("in_name", [True, False])
 def test_a_parquet_table_that_is_not_utf_8_is_refused(tmp_path, in_name):
     path = tmp_path / "t.parquet"
