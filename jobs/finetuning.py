@@ -85,11 +85,9 @@ class Job:
           includes_evaluation: whether to include flags that affect
             evaluations.
         """
-        records = {
-            **model_source.tokenizer_settings(self.source.start.tokenizer),
-            **self.task.data_settings,
-        }
-        settings = self._initial_weights | stamp.flags("records", records)
+        settings = self._initial_weights
+        settings |= model_source.tokenizer_settings(self.source.start.tokenizer)
+        settings |= stamp.flags("records", self.task.data_settings)
         if includes_evaluation:
             settings |= stamp.flags("evaluation", self.task.evaluation_settings)
         return settings

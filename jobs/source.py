@@ -256,12 +256,21 @@ def _warn_of_unfinished(output_dir: str, init_checkpoint: str | None) -> None:
         )
 
 
-def tokenizer_settings(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:
-    """Returns what runs compare of their tokenizers, by flag."""
-    return {
+def tokenizer_settings(tokenizer: wordpiece.Tokenizer) -> stamp.Stamp:
+    """Returns what runs compare of their tokenizers.
+
+    Earlier versions have stored the first two only, which are flags.
+    """
+    switches = tokenizer.settings
+    given = {
         "vocab_file": tokenizer.vocabulary.sha256,
-        "do_lower_case": tokenizer.settings["do_lower_case"],
+        "do_lower_case": switches["do_lower_case"],
     }
+    found = {
+        "strip_accents": tokenizer.strips_accents,
+        "tokenize_chinese_chars": switches["tokenize_chinese_chars"],
+    }
+    return stamp.flags("records", given) | stamp.facts("records", found)
 
 
 def _check_tokenizer(
@@ -270,7 +279,7 @@ def _check_tokenizer(
     """Refuses another tokenizer than that of an unfinished training."""
     now = tokenizer_settings(start.tokenizer)
     stamp.refuse(
-        stamp.flags("records", now).difference(trained),
+        now.difference(trained),
         f"the training in {output_dir} has not ended; its model needs the "
         "flags with which it was begun",
     )

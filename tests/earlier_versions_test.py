@@ -101,7 +101,7 @@ NEWER = dict.fromkeys(
         "max_windows",
         "window_pooling",
     )
-)
+) | {"strip_accents": True, "tokenize_chinese_chars": True}
 NEWER_EXECUTION = {"eval_every_epoch": None}
 NEWER_PRETRAINING = {"do_whole_word_mask": None, "mask_schedule": None}
 ARCHITECTURE = {
@@ -215,7 +215,9 @@ def make_job(config, **parts):
     """A job whose model and data are known by their digests alone."""
     settings = {k: x for k, x in TOKENIZER.items() if k != "vocabulary"}
     tokenizer = types.SimpleNamespace(
-        vocabulary=types.SimpleNamespace(sha256=A), settings=settings
+        vocabulary=types.SimpleNamespace(sha256=A),
+        settings=settings,
+        strips_accents=True,
     )
     start = types.SimpleNamespace(
         init_checkpoint=config.init_checkpoint,
@@ -286,6 +288,8 @@ def test_a_checkpoint_of_finetuning_is_resumed(job):
         "max_windows",
         "vocab_file",
         "do_lower_case",
+        "strip_accents",
+        "tokenize_chinese_chars",
         "max_seq_length",
         "group_by_length",
         "random_seed",

@@ -382,8 +382,7 @@ def _beside(source: Source) -> dict[str, Any]:
     if tokenizer_files.has_vocabulary(source.directory):
         tokenizer = tokenizer_files.load(source.directory)
         settings = tokenizer.settings
-        if settings["strip_accents"] is None:
-            settings["strip_accents"] = settings["do_lower_case"]
+        settings["strip_accents"] = tokenizer.strips_accents
         found |= {f"tokenizer: {name}": x for name, x in settings.items()}
         found["tokens"] = tokenizer.vocabulary.tokens
     return found

@@ -155,10 +155,8 @@ def warn_of_normalization(tokenizer: wordpiece.Tokenizer) -> None:
     """Logs a warning if text will lack many of the vocabulary's characters."""
     words = tokenizer.vocabulary
     do_lower_case = tokenizer.settings["do_lower_case"]
-    strip_accents = tokenizer.settings["strip_accents"]
     name = os.path.basename(words.path)
     is_cased = re.search("(?<!un)cased", name) or words.is_cased
-    strips = do_lower_case if strip_accents is None else strip_accents
     if do_lower_case and is_cased:
         logging.warning(
             "--do_lower_case=True: %s is the vocabulary of a cased model (%d "
@@ -167,7 +165,7 @@ def warn_of_normalization(tokenizer: wordpiece.Tokenizer) -> None:
             words.path,
             len(words.capitalized),
         )
-    elif strips and len(words.accented) > len(words) // 100:
+    elif tokenizer.strips_accents and len(words.accented) > len(words) // 100:
         logging.warning(
             "--strip_accents: %d tokens of %s have accents (%s), which no text "
             "has once they are stripped; give --strip_accents=False",

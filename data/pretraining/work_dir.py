@@ -416,7 +416,7 @@ class TokenWriter:
             self._write("sentences", np.array([tokens]))
             self._write("documents", np.array([sentences]))
             for file in self._files.values():
-                os.fsync(file.fileno())
+                file_system.flush(file.name)
             self.done = True
             self._write_journal()
 

@@ -82,6 +82,13 @@ class Tokenizer:
         """The switches, named as in tokenizer_config.json."""
         return dict(self._normalization.keywords)
 
+    @property
+    def strips_accents(self) -> bool:
+        """Whether accents are stripped, also where no setting says so."""
+        switches = self._normalization.keywords
+        strips = switches["strip_accents"]
+        return switches["do_lower_case"] if strips is None else strips
+
     def __reduce__(self):
         """Pickles the vocabulary and the switches, not TensorFlow's part."""
         build = functools.partial(Tokenizer, **self._normalization.keywords)

@@ -261,6 +261,11 @@ def test_an_earlier_prediction_is_of_the_same_given_model(
     [
         ({"do_lower_case": False}, "--do_lower_case was False, is True"),
         ({"vocab_file": "a" * 64}, "--vocab_file had other contents"),
+        ({"strip_accents": False}, "strip_accents was False, is True"),
+        (
+            {"tokenize_chinese_chars": False},
+            "tokenize_chinese_chars was False, is True",
+        ),
         ({"do_lower_case": True, "learning_rate": 1.0}, None),
     ],
 )

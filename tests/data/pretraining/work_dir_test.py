@@ -6,6 +6,7 @@ pytest tests/data/pretraining/work_dir_test.py
 """
 
 import collections
+import errno
 import io
 import json
 import os
@@ -350,6 +351,16 @@ def test_a_killed_writer_is_continued(tmp_path, complete):
         with open(tmp_path / name, "ab") as file:
             file.write(b"\x01\x02\x03")
     check(store_of(tmp_path, BLOCKS))
+
+
+def test_a_store_that_cannot_be_flushed_is_named(tmp_path, monkeypatch):
+    def fail(handle):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError) as caught:
+        store_of(tmp_path, [block([3])])
+    assert pathlib.Path(caught.value.filename).parent == tmp_path
 
 
 def test_a_finished_store_is_not_written_again(tmp_path):
