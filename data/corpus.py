@@ -41,6 +41,11 @@ _TEXT = "text"  # The usual field of JSON lines.
 # paragraphs, most of these are about as long as the longest ones and do not end
 # a sentence.
 _HEAD_BYTES, _INNER_LINES, _WIDTHS = 1 << 16, 20, range(40, 91)
+# How files begin whose text has other things around it: dumps of Wikipedia, the
+# output of WikiExtractor, web pages, JSON that is not lines of objects.
+_MARKUP = re.compile(r"\s*(<(?:doc id=|mediawiki|\?xml|!doctype|html))", re.I)
+_JSON = re.compile(r"\s*(?:\[\s*\{|\{\s*\n)\s*\"")
+_TABLES = (".csv", ".tsv")
 # How files begin that are not UTF-8 text. Text may begin with "BZh" or "PAR1".
 _OTHER_FORMATS = {
     rb"\xff\xfe": "UTF-16 or UTF-32",
@@ -183,7 +188,7 @@ def find_text(
     """Returns the files of --input_file, and their column of text.
 
     The column is None for plain text and for the usual field of JSON lines.
-    Logs a warning if text is hard-wrapped.
+    Logs a warning if text is hard-wrapped, or seems to have other things in it.
 
     Raises:
       InputError: a file is missing, or cannot have this format or column.
@@ -206,7 +211,15 @@ def find_text(
     ]
     # In parallel: a bucket needs requests for each.
     with futures.ThreadPoolExecutor(16) as pool:
-        widths = list(pool.map(_wrapped_at, texts))
+        looks = list(pool.map(_look_at, texts))
+    widths, surplus = [x[0] for x in looks], [x[1] for x in looks]
+    for what in sorted(set(filter(None, surplus))):
+        logging.warning(
+            "--input_file: %d file(s), e.g. %s, %s",
+            surplus.count(what),
+            texts[surplus.index(what)],
+            what,
+        )
     wrapped = list(itertools.compress(texts, widths))
     if wrapped:
         logging.warning(
@@ -225,20 +238,28 @@ def find_text(
     return paths, text_column if tables else None
 
 
-def _wrapped_at(path: str) -> int:
+def _look_at(path: str) -> tuple[int, str]:
+    """Returns `_wrapped_at` and `_surplus` of the beginning of a file."""
+    block = next(read_blocks([path], _HEAD_BYTES), None)
+    text = "" if block is None else block.data.decode(errors="ignore")
+    return _wrapped_at(path, text), _surplus(path, text)
+
+
+def _wrapped_at(path: str, text: str) -> int:
     """Returns the width of hard-wrapped text, 0 for other text.
 
     Raises:
-      InputError: the file begins with a JSON object.
+      InputError: the file begins with a JSON object, or a list of them.
     """
-    block = next(read_blocks([path], _HEAD_BYTES), None)
-    if block is None:
-        return 0
-    text = block.data.decode(errors="ignore")
     lines = [line.strip() for line in text.split("\n")]
     if _is_json_object(next(filter(None, lines), "")):
         raise errors.InputError(
             f"{path}: holds JSON lines; give --input_format=jsonl"
+        )
+    if _JSON.match(text):
+        raise errors.InputError(
+            f"{path}: holds JSON; write an object a line, and give "
+            "--input_format=jsonl"
         )
     inner = [
         line for line, after in itertools.pairwise(lines) if line and after
@@ -252,6 +273,20 @@ def _wrapped_at(path: str) -> int:
     ended = sum(x.rstrip(sentences.CLOSING)[-1:] in marks for x in inner)
     is_wrapped = full > 0.75 * len(inner) and ended < 0.5 * len(inner)
     return width if is_wrapped and width in _WIDTHS else 0
+
+
+def _surplus(path: str, text: str) -> str:
+    """Returns what a file has besides sentences, for a warning; "" if none."""
+    if found := _MARKUP.match(text):
+        return f"begin with {found[1]}: markup, which is read as text"
+    if file_system.ending(file_system.uncompressed(path)) in _TABLES:
+        return (
+            "are tables by their names: the header and all cells are read as "
+            "text; write the texts alone, or a .parquet file"
+        )
+    if "\r" in text.rstrip() and "\n" not in text:
+        return "have lines that end in \\r, which are read as one; use \\n"
+    return ""
 
 
 def _is_json_object(line: str) -> bool:

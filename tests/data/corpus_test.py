@@ -255,6 +255,40 @@ def test_json_lines_are_no_plain_text(tmp_path, name, input_format):
     assert corpus.find_text(f"{tmp_path}/0*", input_format, "text")[1] is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['[{"text": "A."}]', '\n[\n  {\n "text": "A."}\n]', '{\n"a": 1\n}\n'],
+)
+def test_json_that_is_no_lines_of_objects_is_no_plain_text(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(errors.InputError, match="a.json: holds JSON; write"):
+        corpus.find_text(f"{tmp_path}/a.json", "sentences", "text")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "warned"),
+    [
+        ("wiki_00", '<doc id="1" url="u">\nA.\n</doc>\n', "<doc id="),
+        ("dump.xml", "<mediawiki xml:lang='en'>\n", "<mediawiki"),
+        ("a.html", "\n<!DOCTYPE html>\nA.\n", "<!DOCTYPE"),
+        ("a.csv", "id,text\n1,A.\n", "are tables by their names"),
+        ("a.txt", "A.\rB.\r", r"end in \r"),
+        ("a.txt", "<a> is a tag.\r\nB.\r\n", ""),
+        ("a.txt", "A.\r", ""),
+        ("a.txt", "[1] A.\n{\n", ""),
+    ],
+)
+def test_what_is_no_sentence_gets_a_warning(
+    tmp_path, caplog, name, text, warned
+):
+    (tmp_path / name).write_bytes(text.encode())
+    with caplog.at_level("WARNING", logger="absl"):
+        corpus.find_text(f"{tmp_path}/{name}", "sentences", "text")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == bool(warned)
+    assert not warned or (name in lines[0] and warned in lines[0])
+
+
 def test_the_field_of_json_lines_can_be_named():
     block = corpus.Block(
         "a", 7, b'{"text": "No.", "body": "A man. So it is."}\n', 0
