@@ -38,6 +38,7 @@ _TRUTHS = {
     **dict.fromkeys(("1", "1.0", "true"), True),
     **dict.fromkeys(("0", "0.0", "false"), False),
 }
+_TABLES = (".csv", ".tsv", ".jsonl", ".json")  # Have no lines of text.
 _LONGEST_FIELD = 1 << 28
 # Separators that a header of one cell may have been meant to have.
 _SEPARATORS = {"csv": ";\t|", "tsv": ";,|"}
@@ -167,11 +168,26 @@ def open_lines(name: str) -> Lines:
     if paths == [STANDARD_INPUT]:
         return found
     digest, total = hashlib.sha256(), 0
+    broken: Line | None = None
     for line in found.read():
         digest.update(b"\n" * bool(total) + line.text.encode("utf-8"))
         total += 1
+        if broken is None and "\r" in line.text:
+            broken = line
     if not total:
         raise errors.InputError(f"{name}: has no lines")
+    if broken is not None:
+        errors.warn_once(
+            f"{broken.where}: a carriage return within the line, which is one "
+            "text; only a line feed ends a line"
+        )
+    for path in paths:
+        ending = file_system.ending(file_system.uncompressed(path))
+        if ending in _TABLES:
+            errors.warn_once(
+                f"{path}: a table by its name, but each line is read as a "
+                "text, with its header and all of its columns"
+            )
     return found._replace(total=total, digest=digest.hexdigest())
 
 
@@ -283,7 +299,9 @@ def _read_jsonl(path: str) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = json.loads(line, object_pairs_hook=_json_object)
+        except errors.InputError as error:
+            raise errors.InputError(f"{path}:{number}: {error}") from None
         except (ValueError, RecursionError) as error:
             raise errors.InputError(
                 f"{path}:{number}: not JSON: {error}"
@@ -291,6 +309,15 @@ def _read_jsonl(path: str) -> Iterator[Row]:
         if not isinstance(value, dict):
             raise errors.InputError(f"{path}:{number}: not a JSON object")
         yield Row(path, number, value)
+
+
+def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a JSON object; refuses two values of one name."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        key = file_system.repeated_key(pairs)
+        raise errors.InputError(f"the key {key!r} occurs twice in an object")
+    return values
 
 
 def _read_parquet(path: str) -> Iterator[Row]:

@@ -14,6 +14,7 @@ import, so only remote paths import it.
 """
 
 import bz2
+import collections
 import contextlib
 import ctypes
 import errno
@@ -419,10 +420,23 @@ def read_json(path: str) -> Any:
 
 
 def parse_json(data: bytes, path: str) -> Any:
-    """Returns the value of a JSON file's bytes; see `read_json`."""
+    """Returns the value of a JSON file's bytes; see `read_json`.
+
+    Warns of a key that occurs twice in an object: the last value is read.
+    """
     text = decode(data, path).removeprefix("\ufeff")
+
+    def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            errors.warn_once(
+                f"{path}: the key {repeated_key(pairs)!r} occurs twice in an "
+                "object; its last value is read"
+            )
+        return values
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=read_object)
     except json.JSONDecodeError as error:
         raise errors.InputError(
             f"{path}:{error.lineno}: malformed JSON: {error.msg} at column "
@@ -435,6 +449,16 @@ def parse_json(data: bytes, path: str) -> Any:
             f"{path}: malformed JSON: too many lists and objects within each "
             "other"
         ) from None
+
+
+def repeated_key(pairs: Sequence[tuple[str, Any]]) -> str | None:
+    """Returns the first key that occurs twice in a JSON object, if any.
+
+    Args:
+      pairs: the object as the object_pairs_hook of `json` gets it.
+    """
+    counts = collections.Counter(key for key, _ in pairs)
+    return next((key for key, count in counts.items() if count > 1), None)
 
 
 def sha256(path: str) -> str:

@@ -78,6 +78,7 @@ def read_lines(num_texts: int, *, of_jsonl: bool) -> Iterator[Example]:
       of_jsonl: whether the user's tables are JSON lines; a JSON object is then
         refused.
     """
+    has_tab = False
     for number, line in text_files.lines(text_files.STANDARD_INPUT):
         if of_jsonl and number == 1 and re.match(r'\s*\{\s*"', line):
             raise errors.InputError(
@@ -85,6 +86,12 @@ def read_lines(num_texts: int, *, of_jsonl: bool) -> Iterator[Example]:
                 "lines of text; write the rows to a file"
             )
         texts = line.split("\t") if num_texts > 1 else [line]
+        if num_texts == 1 and "\t" in line and not has_tab:
+            has_tab = True
+            errors.warn_once(
+                f"standard input:{number}: a tab; the whole line is the text, "
+                "not its first column"
+            )
         if len(texts) != num_texts:
             raise errors.InputError(
                 f"standard input:{number}: {len(texts) - 1} tabs, but one "

@@ -36,6 +36,24 @@ def test_lines_are_read_as_they_are(tmp_path):
         text_files.open_lines(str(path))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "warned"),
+    [
+        ("a.txt", "a\rb\r\nc\n", "a.txt:1: a carriage return within"),
+        ("a.txt", "a\r\r\n", ""),
+        ("a.csv", "text\na\n", "a.csv: a table by its name, but each"),
+        ("a.jsonl", "{}\n", "a.jsonl: a table by its name, but each"),
+    ],
+)
+def test_lines_that_may_be_no_texts_are_logged(
+    tmp_path, caplog, name, text, warned
+):
+    (tmp_path / name).write_bytes(text.encode())
+    with caplog.at_level("WARNING", logger="absl"):
+        text_files.open_lines(str(tmp_path / name))
+    assert warned in caplog.text and bool(caplog.text) == bool(warned)
+
+
 def test_a_name_may_be_of_several_files(tmp_path):
     for name in ("b.txt", "a.txt", "c.md"):
         (tmp_path / name).write_text(f"{name}\n\n")
@@ -156,6 +174,7 @@ def refusal(tmp_path, form, text):
         ("jsonl", '{"text": [], "label": 1}\n', ":1: 'text' is no text"),
         ("jsonl", '{"text": "a", "label": [null]}\n', ":1: 'label' is no text"),
         ("jsonl", "[" * 200_000, ":1: not JSON"),
+        ("jsonl", '{"text": "a", "text": "b"}\n', ":1: the key 'text' occurs "),
         ("csv", "text,label\n", ": has no examples"),
         ("csv", "text,label\na,b\ntext,label\n", ":3: the header again"),
         ("csv", "text,label\na,b\n\ufefftext,label\n", ":3: the header ag"),

@@ -578,6 +578,14 @@ def test_what_cannot_be_read_is_named(tmp_path, name, data, message):
         file_system.read_json(str(tmp_path / name))
 
 
+def test_a_key_that_occurs_twice_is_logged(tmp_path, caplog):
+    (tmp_path / "a.json").write_text('{"a": [{"b": 1, "c": 2, "b": 3}]}')
+    with caplog.at_level("WARNING", logger="absl"):
+        values = file_system.read_json(str(tmp_path / "a.json"))
+    assert values == {"a": [{"b": 3, "c": 2}]}
+    assert "a.json: the key 'b' occurs twice in an object" in caplog.text
+
+
 def test_a_path_of_tensorflows_file_systems_is_read_by_it(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps({"a": 1}))
     path = f"file://{tmp_path}/a.json"

@@ -279,11 +279,14 @@ def standard_input(monkeypatch, data):
     monkeypatch.setattr(sys, "stdin", stream)
 
 
-def test_standard_input_is_a_text_a_line(monkeypatch):
+def test_standard_input_is_a_text_a_line(monkeypatch, caplog):
     data = settings.Files(test_file="-")
     task = sentence_tasks.open_task("sst-2", data)
     standard_input(monkeypatch, b"\xef\xbb\xbfOne\ttab.\r\n\nThree")
-    found = [*task.read("test")]
+    errors.warn_once.cache_clear()
+    with caplog.at_level("WARNING", logger="absl"):
+        found = [*task.read("test")]
+    assert "standard input:1: a tab; the whole line is the text" in caplog.text
     assert [x.first for x in found] == ["One\ttab.", "", "Three"]
     assert [x.guid for x in found] == ["0", "1", "2"]
 
