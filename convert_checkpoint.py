@@ -85,17 +85,20 @@ class ConversionConfig:
         """Refuses flags that contradict each other or have no effect."""
         if self.output is None and self.check is None and not self.list:
             raise ValueError("--output, --check or --list must be given")
-        needed = {"tolerance": "check", "new_words_at": "new_words_file"}
-        needed |= dict.fromkeys(_OPERATIONS, "output")
-        given = config_flags.given(self)
-        for name in given:
-            if name in needed and getattr(self, needed[name]) is None:
+        needed_flags = {"tolerance": "check", "new_words_at": "new_words_file"}
+        needed_flags |= dict.fromkeys(_OPERATIONS, "output")
+        given_flags = config_flags.given(self)
+        for name in given_flags:
+            if (
+                name in needed_flags
+                and getattr(self, needed_flags[name]) is None
+            ):
                 flag = "noslim" if name == "slim" else name
-                raise ValueError(f"--{flag} needs --{needed[name]}")
+                raise ValueError(f"--{flag} needs --{needed_flags[name]}")
         if not self.slim and self.output_format != "tf1":
             raise ValueError("--noslim needs --output_format=tf1")
         for name in ("new_words_file", "max_position_embeddings"):
-            if not self.slim and name in given:
+            if not self.slim and name in given_flags:
                 raise ValueError(
                     f"--noslim: optimizer slots do not fit --{name}"
                 )

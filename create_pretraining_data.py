@@ -155,14 +155,14 @@ class PretrainingDataConfig:
             raise ValueError(
                 "--output_file or --output_prefix: give one of them"
             )
-        given = {*config_flags.given(self)}
-        unused = {"num_shards", "gzip_compress"} & given
+        given_flags = {*config_flags.given(self)}
+        unused = {"num_shards", "gzip_compress"} & given_flags
         if self.output_file is not None and unused:
             raise ValueError(
                 f"--{', --'.join(sorted(unused))}: not with --output_file, "
                 "which names every shard; give --output_prefix"
             )
-        if "instances_per_row" in given and not self.pack_sequences:
+        if "instances_per_row" in given_flags and not self.pack_sequences:
             raise ValueError("--instances_per_row: needs --pack_sequences")
         if self.words != "vocabulary" and not self.do_whole_word_mask:
             raise ValueError(
@@ -378,7 +378,7 @@ def main(config: PretrainingDataConfig) -> None:
     if config.work_dir is None and file_system.is_remote(stem):
         logging.info("Temporary files: %s (--work_dir)", recipe.work_dir)
     with _workers(config, recipe) as pool:
-        made = generation.make(
+        written = generation.make(
             recipe,
             manifest_path=f"{stem}.manifest.json",
             pool=pool,
@@ -387,8 +387,8 @@ def main(config: PretrainingDataConfig) -> None:
             ),
             allow_single_document=config.allow_single_document,
         )
-    if made is not None:
-        generation.log_totals(made)
+    if written is not None:
+        generation.log_totals(written)
 
 
 if __name__ == "__main__":

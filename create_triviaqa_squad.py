@@ -56,10 +56,10 @@ from tasks.squad import triviaqa
 def main(config: TriviaqaConfig) -> None:
     """Converts the questions and prints their numbers."""
     file_system.check_output(config.output_file, "output_file")
-    made, counts = triviaqa.convert(
+    squad, counts = triviaqa.convert(
         config.input_file, config.evidence_dir, max_words=config.max_words
     )
-    file_system.write_text(config.output_file, triviaqa.to_json(made))
+    file_system.write_text(config.output_file, triviaqa.to_json(squad))
     print(
         f"{config.output_file}: {counts.kept} pages with an answer, of "
         f"{counts.pages} that {counts.questions} questions name; "

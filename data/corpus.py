@@ -92,8 +92,8 @@ def find_files(patterns: str, flag: str = "input_file") -> list[str]:
     files_of = functools.cache(_files)
     names = file_system.split_names(patterns, lambda x: bool(files_of(x)))
     for pattern in names:
-        found = files_of(pattern)
-        if not found:
+        files = files_of(pattern)
+        if not files:
             pattern = _without_double_slashes(pattern)
             if file_system.exists(pattern) or matches(pattern):
                 raise errors.InputError(
@@ -101,7 +101,7 @@ def find_files(patterns: str, flag: str = "input_file") -> list[str]:
                     f"{pattern.rstrip('/')}/*"
                 )
             raise errors.InputError(f"--{flag}={pattern}: no such file")
-        paths.extend(found)
+        paths.extend(files)
     if not paths:
         raise errors.InputError(f"--{flag}: names no file")
     found_at: dict[str, str] = {}

@@ -170,11 +170,11 @@ def divide(
     counts: dict[bytes, int] = collections.Counter(
         _group(example, seed) for example in examples
     )
-    wanted, last = fraction * sum(counts.values()), b""
+    missing, last = fraction * sum(counts.values()), b""
     for group in sorted(counts):
-        if wanted <= 0:
+        if missing <= 0:
             break
-        wanted, last = wanted - counts[group], group
+        missing, last = missing - counts[group], group
     if not counts or last == max(counts):
         raise errors.InputError(
             f"{examples.path}: {len(counts)} different text(s) are too few to "
@@ -243,47 +243,47 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
         for label in labels:
             key = _key(label)
             spelled[key] = min(spelled.get(key, label), label, key=len)
-    found = set(spelled.values())
+    distinct = set(spelled.values())
     # More than two flags repeat a value, which `_labels_of` refuses.
-    are_flags = kind == MULTI_LABEL and _ARE_FLAGS >= found and counts == {2}
+    are_flags = kind == MULTI_LABEL and _ARE_FLAGS >= distinct and counts == {2}
     if first is not None and are_flags:
         raise _flags_error(*first)
-    if len(found) < 2 and kind == CLASSIFICATION:
+    if len(distinct) < 2 and kind == CLASSIFICATION:
         raise errors.InputError(
-            f"{examples.path}: {len(found)} different label(s), "
+            f"{examples.path}: {len(distinct)} different label(s), "
             "but a classifier needs at least two"
         )
-    if not found:
+    if not distinct:
         raise errors.InputError(f"{examples.path}: has no labels")
-    if len(found) > max(_MANY_CLASSES, examples.count / 2):
+    if len(distinct) > max(_MANY_CLASSES, examples.count / 2):
         raise errors.InputError(
-            f"{examples.path}: {len(found)} different labels in "
+            f"{examples.path}: {len(distinct)} different labels in "
             f"{examples.count} examples: is it a regression, or another column?"
         )
-    _warn_of_odd_labels(examples, found)
+    _warn_of_odd_labels(examples, distinct)
     if kind == CLASSIFICATION:
-        _warn_of_values(examples, found)
+        _warn_of_values(examples, distinct)
     if kind == MULTI_LABEL and max(counts) == 1:
-        _warn_of_other_separators(examples, found)
-    return _sorted(found)
+        _warn_of_other_separators(examples, distinct)
+    return _sorted(distinct)
 
 
-def _warn_of_odd_labels(examples: Examples, found: Collection[str]) -> None:
+def _warn_of_odd_labels(examples: Examples, labels: Collection[str]) -> None:
     """Logs what is probably a mistake, in one line each."""
-    if len(found) > max(_FEW_CLASSES, examples.count / 2):
+    if len(labels) > max(_FEW_CLASSES, examples.count / 2):
         text = "%s: %d different labels in %d examples"
-        logging.warning(text, examples.path, len(found), examples.count)
-    missing = [label for label in found if label.lower() in _MISSING]
+        logging.warning(text, examples.path, len(labels), examples.count)
+    missing = [label for label in labels if label.lower() in _MISSING]
     # Hugging Face's datasets number the classes from 0. Where there are two,
     # -1 may be a third one: negative, neutral and positive.
-    numbers = {str(i) for i in range(len(found) - 1)}
-    if len(numbers) > 2 and {*found} == {"-1", *numbers}:
+    numbers = {str(i) for i in range(len(labels) - 1)}
+    if len(numbers) > 2 and {*labels} == {"-1", *numbers}:
         missing.append("-1")
     if missing:
         text = "%s: %r is taken for a label like others, not for a missing one"
         logging.warning(text, examples.path, missing[0])
     spelled: dict[str, str] = {}
-    for label in sorted(found):
+    for label in sorted(labels):
         other = spelled.setdefault(_look(label), label)
         if other != label:
             composed = {unicodedata.normalize("NFC", x) for x in (other, label)}
@@ -292,19 +292,19 @@ def _warn_of_odd_labels(examples: Examples, found: Collection[str]) -> None:
             logging.warning(text, examples.path, show(other), show(label))
 
 
-def _warn_of_values(examples: Examples, found: Collection[str]) -> None:
+def _warn_of_values(examples: Examples, labels: Collection[str]) -> None:
     """Logs a label that is a value, such as 3.8, if all labels are numbers."""
     try:
-        values = {label: float(label) for label in found}
+        values = {label: float(label) for label in labels}
     except ValueError:
         return
     if not all(map(math.isfinite, values.values())):
         return
-    fractions = [x for x in _sorted(found) if values[x] % 1]
-    if fractions and len(found) > 2:
+    fractions = [x for x in _sorted(labels) if values[x] % 1]
+    if fractions and len(labels) > 2:
         text = "%s: %s is taken for the name of a class, one of %d; "
         text += "--problem_type=regression takes labels for values"
-        logging.warning(text, examples.path, fractions[0], len(found))
+        logging.warning(text, examples.path, fractions[0], len(labels))
 
 
 def _look(label: str) -> str:
@@ -318,7 +318,7 @@ def _look(label: str) -> str:
 
 
 def _warn_of_other_separators(
-    examples: Examples, found: Collection[str]
+    examples: Examples, labels: Collection[str]
 ) -> None:
     """Logs the first label that seems to be several, if no example has two.
 
@@ -327,13 +327,13 @@ def _warn_of_other_separators(
     """
     text = "%s: %r is taken for one label; commas separate labels"
     for separator in (";", "|", None):
-        parts = {x: {*map(str.strip, x.split(separator))} for x in found}
+        parts = {x: {*map(str.strip, x.split(separator))} for x in labels}
         counts = collections.Counter(itertools.chain(*parts.values()))
-        for label in sorted(found):
+        for label in sorted(labels):
             names = parts[label]
             is_several = any(counts[name] > 1 for name in names)
             if separator is None:
-                is_several = names <= {*found}
+                is_several = names <= {*labels}
             if len(names) > 1 and is_several:
                 return logging.warning(text, examples.path, label)
 
@@ -400,40 +400,40 @@ def _given(example: Example) -> str | list[str]:
 
 def _labels_of(example: Example, kind: str) -> list[str]:
     """Returns the labels of an example: one, or any number if MULTI_LABEL."""
-    given = _given(example)
+    written = _given(example)
     if kind == MULTI_LABEL:
-        if isinstance(given, str):
-            if _LIST.fullmatch(given.strip()):
+        if isinstance(written, str):
+            if _LIST.fullmatch(written.strip()):
                 raise errors.InputError(
-                    f"{example.where}: {given!r:.40}: lists are for jsonl and "
-                    "parquet; in text, commas separate labels: a,b"
+                    f"{example.where}: {written!r:.40}: lists are for jsonl "
+                    "and parquet; in text, commas separate labels: a,b"
                 )
-            given = given.split(_SEPARATOR)
-        bad = next((x for x in given if _SEPARATOR in x), None)
+            written = written.split(_SEPARATOR)
+        bad = next((x for x in written if _SEPARATOR in x), None)
         if bad is not None:  # Predictions could not be written.
             raise errors.InputError(
                 f"{example.where}: label {bad!r} has a comma, "
                 "which separates labels"
             )
-        found = [label for label in map(str.strip, given) if label]
-        if any(map(_FLAGS.fullmatch, found)):
-            raise _flags_error(example, found)
-        if len(set(found)) < len(found) and _ARE_FLAGS.issuperset(found):
-            raise _flags_error(example, found)
-        return found
-    if isinstance(given, list):
+        labels = [label for label in map(str.strip, written) if label]
+        if any(map(_FLAGS.fullmatch, labels)):
+            raise _flags_error(example, labels)
+        if len(set(labels)) < len(labels) and _ARE_FLAGS.issuperset(labels):
+            raise _flags_error(example, labels)
+        return labels
+    if isinstance(written, list):
         raise errors.InputError(
-            f"{example.where}: {len(given)} labels in a list; "
+            f"{example.where}: {len(written)} labels in a list; "
             f"--problem_type={MULTI_LABEL} takes several"
         )
-    if not given.strip():
+    if not written.strip():
         raise errors.InputError(f"{example.where}: the label is empty")
-    return [given.strip()]
+    return [written.strip()]
 
 
-def _flags_error(example: Example, found: Sequence[str]) -> errors.InputError:
+def _flags_error(example: Example, labels: Sequence[str]) -> errors.InputError:
     return errors.InputError(
-        f"{example.where}: {','.join(found)} is a flag for each label; "
+        f"{example.where}: {','.join(labels)} is a flag for each label; "
         "wanted: the names of the example's labels, or a column for each label "
         "(--label_columns)"
     )

@@ -211,12 +211,12 @@ class TokenizationStatistics:
             return
         self._searched += len(rows)
         searched = [texts[i] for i in rows]
-        found = tokenizer.encode_with_offsets(searched)
+        encoded = tokenizer.encode_with_offsets(searched)
         for text, (begin, end) in zip(
-            searched, itertools.pairwise(found.row_splits), strict=True
+            searched, itertools.pairwise(encoded.row_splits), strict=True
         ):
-            for i in begin + np.flatnonzero(found.ids[begin:end] == unknown):
-                word = text[found.starts[i] : found.ends[i]]
+            for i in begin + np.flatnonzero(encoded.ids[begin:end] == unknown):
+                word = text[encoded.starts[i] : encoded.ends[i]]
                 self._unknown_words[word] = None
 
     def warn(self, name: str, max_seq_length: int | None = None) -> None:
@@ -382,10 +382,10 @@ def _join(
     is_cut = a + b > room
     a, b = sequences.truncated_lengths(a, b, room)
     slices = sequences.Slices(first.ids, first.row_splits[:-1], a)
-    others = None
+    second_slices = None
     if second is not None:
-        others = sequences.Slices(second.ids, second.row_splits[:-1], b)
-    return sequences.join(vocabulary, slices, others), is_cut
+        second_slices = sequences.Slices(second.ids, second.row_splits[:-1], b)
+    return sequences.join(vocabulary, slices, second_slices), is_cut
 
 
 def _join_windows(
@@ -411,27 +411,32 @@ def _join_windows(
     before, _ = sequences.truncated_lengths(a, b, room)
     before = np.where(has_second, before, 0)
     divided, room = np.where(has_second, b, a), room - before
-    found = sequences.divide(divided, room, windows.stride, windows.most)
-    texts = found.texts
+    windows_of_texts = sequences.divide(
+        divided, room, windows.stride, windows.most
+    )
+    texts = windows_of_texts.texts
     starts = first.row_splits[:-1][texts]
     is_pair = has_second[texts]
-    whole = sequences.Slices(
+    first_slices = sequences.Slices(
         first.ids,
-        starts + np.where(is_pair, 0, found.starts),
-        np.where(is_pair, before[texts], found.lengths),
+        starts + np.where(is_pair, 0, windows_of_texts.starts),
+        np.where(is_pair, before[texts], windows_of_texts.lengths),
     )
     part = None
     if second is not None:
         part = sequences.Slices(
             second.ids,
-            second.row_splits[:-1][texts] + np.where(is_pair, found.starts, 0),
-            np.where(is_pair, found.lengths, 0),
+            second.row_splits[:-1][texts]
+            + np.where(is_pair, windows_of_texts.starts, 0),
+            np.where(is_pair, windows_of_texts.lengths, 0),
         )
     counts = np.bincount(texts, minlength=len(a))
     last = np.cumsum(counts) - 1
-    is_cut = (found.starts + found.lengths)[last] < divided
+    is_cut = (windows_of_texts.starts + windows_of_texts.lengths)[
+        last
+    ] < divided
     is_cut |= has_second & (before < a)
-    return sequences.join(vocabulary, whole, part), is_cut, counts
+    return sequences.join(vocabulary, first_slices, part), is_cut, counts
 
 
 def prepare(

@@ -175,7 +175,7 @@ def find(paths: list[str]) -> dict[str, Manifest]:
 
 def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
     """Returns the manifest of every shard and the shard's entry in it."""
-    found = {}
+    entry_of = {}
     for folder in sorted({os.path.dirname(path) for path in paths}):
         if not file_system.is_folder(folder or "."):
             continue
@@ -207,8 +207,8 @@ def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
                     f"{path} lists {missing[0]}, which is missing (one of "
                     f"{len(missing)} of {len(entries)} shards)"
                 )
-            found.update(entries)
-    return {path: found[path] for path in paths if path in found}
+            entry_of.update(entries)
+    return {path: entry_of[path] for path in paths if path in entry_of}
 
 
 def counts(paths: list[str]) -> list[int]:
@@ -217,15 +217,17 @@ def counts(paths: list[str]) -> list[int]:
     From the manifest if there is one; otherwise by reading the shard.
     """
     entries = _entries(paths)
-    others = [path for path in paths if path not in entries]
-    if others:
+    unlisted = [path for path in paths if path not in entries]
+    if unlisted:
         logging.info(
             "Counting the records of %d shard(s) without a manifest",
-            len(others),
+            len(unlisted),
         )
-    found = dict(zip(others, records.counts(others), strict=True))
-    found.update((path, shard.records) for path, (_, shard) in entries.items())
-    return [found[path] for path in paths]
+    count_of = dict(zip(unlisted, records.counts(unlisted), strict=True))
+    count_of.update(
+        (path, shard.records) for path, (_, shard) in entries.items()
+    )
+    return [count_of[path] for path in paths]
 
 
 def record_schema(
@@ -242,8 +244,8 @@ def record_schema(
     default = schema.pretraining(max_seq_length, max_predictions_per_seq)
     result: schema.Schema | None = None
     for path in paths:
-        made = manifests.get(path)
-        kind = default if made is None else made.schema
+        described = manifests.get(path)
+        kind = default if described is None else described.schema
         if result is not None and kind != result:
             raise errors.InputError(
                 f"{path}: its records ({kind.kind}) have other features than "
@@ -274,9 +276,9 @@ def check(
     """
     entries = _entries(paths)
     lengths = max_seq_length, max_predictions_per_seq
-    others = [path for path in paths if path not in entries]
-    firsts = records.first_examples(others)
-    for path, features in zip(others, firsts, strict=True):
+    unlisted = [path for path in paths if path not in entries]
+    firsts = records.first_examples(unlisted)
+    for path, features in zip(unlisted, firsts, strict=True):
         _check_first_record(path, features, *lengths, vocabulary, has_pairs)
     for path, (manifest, shard) in entries.items():
         _check_lengths(
@@ -326,13 +328,13 @@ def _check_count(path: str, manifest: Manifest, shard: Shard) -> None:
 
 
 def _check_lengths(path, lengths, predictions) -> None:
-    for flag, (made, expected) in (
+    for flag, (actual, expected) in (
         ("max_seq_length", lengths),
         ("max_predictions_per_seq", predictions),
     ):
-        if made != expected:
+        if actual != expected:
             raise errors.InputError(
-                f"--{flag}={expected}: {path} was made with {made}"
+                f"--{flag}={expected}: {path} was made with {actual}"
             )
 
 
@@ -343,8 +345,8 @@ def check_equal_lengths(path: str) -> None:
       InputError: names one of the first records that differ.
     """
     firsts: dict[str, int] = {}
-    some = itertools.islice(records.read(path), _COMPARED_RECORDS)
-    for number, record in enumerate(some, 1):
+    first_records = itertools.islice(records.read(path), _COMPARED_RECORDS)
+    for number, record in enumerate(first_records, 1):
         for name, values in (records.features_of(record) or {}).items():
             count = firsts.setdefault(name, len(values))
             if len(values) != count:
@@ -365,10 +367,10 @@ def _check_first_record(
             f"{path}: not pre-training records (features: "
             f"{errors.listed(sorted(features)) or 'none'})"
         )
-    found = len(ids), len(features["masked_lm_positions"])
-    if found != (length, predictions):
+    lengths = len(ids), len(features["masked_lm_positions"])
+    if lengths != (length, predictions):
         check_equal_lengths(path)
-    _check_lengths(path, (found[0], length), (found[1], predictions))
+    _check_lengths(path, (lengths[0], length), (lengths[1], predictions))
     expected = schema.pretraining(length, predictions)
     if not has_pairs:
         expected = expected.without("next_sentence_labels")

@@ -70,8 +70,8 @@ def train_batches(
     sizes = tf.constant([*counts, 0], tf.int64)
 
     def read(shard, start):
-        found = _open(paths[shard]).skip(start)
-        return _exactly(sizes[shard] - start, found)
+        dataset = _open(paths[shard]).skip(start)
+        return _exactly(sizes[shard] - start, dataset)
 
     return (
         _shuffled(counts, seed, first_batch * batch_size, read)
@@ -135,8 +135,8 @@ def locate(
         return numbers.map(lambda n: tf.stack([shard, n])).batch(_CHUNK)
 
     order = _shuffled(counts, seed, batch * batch_size, read)
-    (found,) = order.rebatch(batch_size).take(1).as_numpy_iterator()
-    return [(shards[shard], number) for shard, number in found.tolist()]
+    (rows,) = order.rebatch(batch_size).take(1).as_numpy_iterator()
+    return [(shards[shard], number) for shard, number in rows.tolist()]
 
 
 def check_records(
@@ -156,8 +156,8 @@ def check_records(
             another number of records.
     """
     for path, count in zip(shards, _counted(shards, counts), strict=True):
-        found, first = records.read(path), 1
-        while block := list(itertools.islice(found, _CHUNK)):
+        all_records, first = records.read(path), 1
+        while block := list(itertools.islice(all_records, _CHUNK)):
             try:
                 records.parse(tf.constant(block), schema)
             except records.FAILURES:
@@ -223,9 +223,9 @@ def _exactly(count: tf.Tensor, shard: tf.data.Dataset) -> tf.data.Dataset:
 
     def check(index, chunk):
         expected = tf.minimum(count - index * _CHUNK, _CHUNK)
-        found = tf.size(chunk, tf.int64)
+        size = tf.size(chunk, tf.int64)
         check = tf.debugging.Assert(
-            tf.equal(found, expected),
+            tf.equal(size, expected),
             ["a shard has another number of records than", count],
         )
         with tf.control_dependencies([check]):

@@ -368,12 +368,12 @@ def first_examples(paths: Sequence[str]) -> list[dict[str, list]]:
     def first(number, shard):
         return shard.take(1).map(lambda record: (number, record))
 
-    found = dict(_of_all(paths, first))
+    firsts = dict(_of_all(paths, first))
     result = []
     for number, path in enumerate(paths):
-        if number not in found:
+        if number not in firsts:
             raise errors.InputError(f"{path}: holds no records")
-        features = features_of(found[number])
+        features = features_of(firsts[number])
         if features is None:
             raise errors.InputError(
                 f"{path}: record 1 is not a tf.train.Example"

@@ -116,17 +116,17 @@ def find_all(name: str, endings: Sequence[str]) -> list[str]:
         return [find(name)]
     if is_folder:
         kind = f" .{' or .'.join(endings)}"
-        wanted = [f".{ending}" for ending in endings]
+        dotted = [f".{ending}" for ending in endings]
         # No glob: the folder's name may have brackets.
-        found = [
+        files = [
             os.path.join(name, file)
             for file in sorted(file_system.entries(name))
-            if file_system.ending(file_system.uncompressed(file)) in wanted
+            if file_system.ending(file_system.uncompressed(file)) in dotted
             and not file.startswith(".")
         ]
     else:
-        kind, found = "", corpus.matches(name)
-    paths = [path for path in found if not file_system.is_folder(path)]
+        kind, files = "", corpus.matches(name)
+    paths = [path for path in files if not file_system.is_folder(path)]
     if not paths:
         raise errors.InputError(f"{name}: no{kind} file there")
     stem = file_system.uncompressed
@@ -164,12 +164,12 @@ def open_lines(name: str) -> Lines:
       InputError: there are no lines, or one is not UTF-8.
     """
     paths = find_all(name, ["txt"])
-    found = Lines(name, paths, None, "")
+    opened = Lines(name, paths, None, "")
     if paths == [STANDARD_INPUT]:
-        return found
+        return opened
     digest, total = hashlib.sha256(), 0
     broken: Line | None = None
-    for line in found.read():
+    for line in opened.read():
         digest.update(b"\n" * bool(total) + line.text.encode("utf-8"))
         total += 1
         if broken is None and "\r" in line.text:
@@ -188,7 +188,7 @@ def open_lines(name: str) -> Lines:
                 f"{path}: a table by its name, but each line is read as a "
                 "text, with its header and all of its columns"
             )
-    return found._replace(total=total, digest=digest.hexdigest())
+    return opened._replace(total=total, digest=digest.hexdigest())
 
 
 def lines(path: str) -> Iterator[tuple[int, str]]:
@@ -421,8 +421,8 @@ def is_header_again(cells: Sequence[str], header: Sequence[str]) -> bool:
 
     In a table of one column, it may be a text.
     """
-    same = len(cells) > 1 and cells[-1] == header[-1]
-    return same and [cells[0].removeprefix("\ufeff"), *cells[1:]] == [
+    has_same_end = len(cells) > 1 and cells[-1] == header[-1]
+    return has_same_end and [cells[0].removeprefix("\ufeff"), *cells[1:]] == [
         header[0].removeprefix("\ufeff"),
         *header[1:],
     ]
@@ -530,12 +530,12 @@ def require(
 
 def _other_separator(header: Sequence[str], form: str) -> str:
     """Returns a hint for a message if the header has another separator."""
-    found = [s for s in _SEPARATORS.get(form, "") if s in header[0]]
-    if len(header) > 1 or not found:
+    separators = [s for s in _SEPARATORS.get(form, "") if s in header[0]]
+    if len(header) > 1 or not separators:
         return ""
     return (
-        f"; the header seems to be separated by {found[0]!r}, but csv wants "
-        "commas and tsv tabs (--task_name=csv|tsv)"
+        f"; the header seems to be separated by {separators[0]!r}, but csv "
+        "wants commas and tsv tabs (--task_name=csv|tsv)"
     )
 
 
@@ -584,13 +584,13 @@ def _shown(value: Any) -> str:
 def _is_true(row: Row, name: str, form: str) -> bool:
     """Returns whether a row has the label of a column of 0 or 1."""
     value = require(row, name, form, "--label_columns")
-    found = _TRUTHS.get(str(value).strip().lower())
-    if found is None:
+    truth = _TRUTHS.get(str(value).strip().lower())
+    if truth is None:
         raise errors.InputError(
             f"{row.where}: {name!r} is {value!r:.40}, but must be 0 or 1, as a "
             "column of --label_columns"
         )
-    return found
+    return truth
 
 
 def _as_text(row: Row, name: str, value: Any) -> str:

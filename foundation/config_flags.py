@@ -214,14 +214,14 @@ class Flag:
         if value is not None and not all(
             is_good(value, bound) for _, is_good, bound in checks
         ):
-            wanted = " and ".join(f"{text} {x:g}" for text, _, x in checks)
-            raise ValueError(f"{shown}: must be {wanted}")
+            bounds = " and ".join(f"{text} {x:g}" for text, _, x in checks)
+            raise ValueError(f"{shown}: must be {bounds}")
 
 
 @functools.cache
 def flags_of(config_class: "type[DataclassInstance]") -> Mapping[str, Flag]:
     """Returns the flags of a config class and of its groups, by name."""
-    found: dict[str, Flag] = {}
+    declared: dict[str, Flag] = {}
     hints = typing.get_type_hints(config_class)
     for f in dataclasses.fields(config_class):
         if "group" in f.metadata:
@@ -251,9 +251,9 @@ def flags_of(config_class: "type[DataclassInstance]") -> Mapping[str, Flag]:
                     **f.metadata,
                 )
             }
-        assert not found.keys() & own.keys(), f"two flags: {own.keys()}"
-        found |= own
-    return found
+        assert not declared.keys() & own.keys(), f"two flags: {own.keys()}"
+        declared |= own
+    return declared
 
 
 def _kind(hint: Any) -> tuple[Any, bool]:
@@ -275,9 +275,9 @@ def build(config_class: type[_Config], **values: Any) -> _Config:
     Raises:
       ValueError: a value is out of bounds, or the class refuses it.
     """
-    known = flags_of(config_class)
-    assert values.keys() <= known.keys(), values.keys() - known.keys()
-    parsed = {name: known[name].parse(x) for name, x in values.items()}
+    declared = flags_of(config_class)
+    assert values.keys() <= declared.keys(), values.keys() - declared.keys()
+    parsed = {name: declared[name].parse(x) for name, x in values.items()}
     return _construct(config_class, parsed)
 
 
@@ -309,11 +309,11 @@ def replace_unchecked(config: _Config, **values: Any) -> _Config:
 
 def _values(config: Any) -> dict[str, Any]:
     """Returns flag -> value, those of groups included."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
-        found |= _values(value) if "group" in f.metadata else {f.name: value}
-    return found
+        values |= _values(value) if "group" in f.metadata else {f.name: value}
+    return values
 
 
 def as_text(value: Sequence[Any]) -> Any:
@@ -333,18 +333,18 @@ def affecting(
     config: "DataclassInstance", *effects: stamp.Effect
 ) -> stamp.Stamp:
     """Returns the flags that are declared with these effects."""
-    known = flags_of(type(config))
+    declared = flags_of(type(config))
     return stamp.Stamp(
         [
             stamp.Setting(
                 name,
                 value,
-                known[name].affects,
-                extendable=known[name].extendable,
-                is_path=known[name].is_path,
+                declared[name].affects,
+                extendable=declared[name].extendable,
+                is_path=declared[name].is_path,
             )
             for name, value in flat_values(config).items()
-            if known[name].affects in effects
+            if declared[name].affects in effects
         ]
     )
 
@@ -428,16 +428,16 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
         raise errors.InputError(
             f"{rest[1]!r} is not a flag: write --name=value"
         )
-    known = flags_of(config_class)
-    given = {name: values[name].value for name in known}
-    for name, value in given.items():
+    declared = flags_of(config_class)
+    given_values = {name: values[name].value for name in declared}
+    for name, value in given_values.items():
         if isinstance(value, str) and not _is_utf_8(value):
             raise errors.InputError(f"--{name}={ascii(value)}: is not UTF-8")
-    for name, flag in known.items():
-        if flag.default is REQUIRED and given[name] is None:
+    for name, flag in declared.items():
+        if flag.default is REQUIRED and given_values[name] is None:
             raise errors.InputError(f"--{name} is required: {flag.help}")
     try:
-        return build(config_class, **given)
+        return build(config_class, **given_values)
     except ValueError as error:  # Names the flag.
         raise errors.InputError(str(error)) from error
 
@@ -514,8 +514,8 @@ def _join_booleans(
     config_class: "type[DataclassInstance]", argv: Sequence[str]
 ) -> list[str]:
     """Rewrites `--do_train True` as `--do_train=True`, which absl ignores."""
-    known = flags_of(config_class)
-    booleans = {name for name, flag in known.items() if flag.kind is bool}
+    declared = flags_of(config_class)
+    booleans = {name for name, flag in declared.items() if flag.kind is bool}
     joined: list[str] = []
     for argument in argv:
         previous = joined[-1] if len(joined) > 1 else ""
@@ -568,17 +568,17 @@ def _print_help(
     if not hasattr(program, config_class.__name__):
         program = sys.modules[config_class.__module__]
     shown = program.__doc__ or ""
-    known = flags_of(config_class)
+    declared = flags_of(config_class)
     first = getattr(config_class, "FIRST_FLAGS", None)
     if first is None:
         first = dict.fromkeys(re.findall(r"--(\w+)", shown))
     else:
-        assert known.keys() >= {*first}, first
-    topics = {"Flags:": [name for name in first if name in known]}
+        assert declared.keys() >= {*first}, first
+    topics = {"Flags:": [name for name in first if name in declared]}
     listed = {*topics["Flags:"]}
     # The command's own flags first, then those of its groups and base classes.
     owners = dict.fromkeys(
-        [config_class, *(flag.owner for flag in reversed([*known.values()]))]
+        [config_class, *(flag.owner for flag in reversed([*declared.values()]))]
     )
     for owner in owners:
         heading = (owner.__doc__ or "").partition("\n")[0].rstrip(".") + ":"
@@ -586,13 +586,17 @@ def _print_help(
             heading = "More flags of this command:" if listed else "Flags:"
         topics.setdefault(heading, []).extend(
             name
-            for name, flag in known.items()
+            for name, flag in declared.items()
             if flag.owner is owner and name not in listed
         )
     lines = [shown]
     for heading, names in topics.items():
         if names:
-            lines += [heading, *(_help_of(known[name]) for name in names), ""]
+            lines += [
+                heading,
+                *(_help_of(declared[name]) for name in names),
+                "",
+            ]
     if full:
         lines.append(values.get_help())
     sys.stdout.write("\n".join(lines).rstrip("\n") + "\n")

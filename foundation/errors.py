@@ -96,8 +96,8 @@ def system_number(error: BaseException) -> int | None:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno if error.errno in _OF_FILES.values() else None
     text = str(error)
-    found = (number for words, number in _OF_FILES.items() if words in text)
-    return next(found, None)
+    numbers = (number for words, number in _OF_FILES.items() if words in text)
+    return next(numbers, None)
 
 
 def listed(names: Iterable[str]) -> str:

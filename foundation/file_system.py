@@ -192,12 +192,12 @@ def check_output_folder(path: str, flag: str) -> None:
     """
     if is_remote(path):
         return
-    here = os.path.abspath(path)
-    while not os.path.lexists(here):
-        here = os.path.dirname(here)
-    if not os.path.isdir(here):
+    parent = os.path.abspath(path)
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    if not os.path.isdir(parent):
         raise errors.InputError(
-            f"--{flag}={path}: {here} is a file, not a directory"
+            f"--{flag}={path}: {parent} is a file, not a directory"
         )
 
 
@@ -492,12 +492,12 @@ def replacing(
     path = os.fspath(path)
     _remove_stale(path)
     if is_remote(path):
-        made = _remote_temporary(path, on_disk)
+        opened = _remote_temporary(path, on_disk)
     elif own_folder:
-        made = _inside_folder(path)
+        opened = _inside_folder(path)
     else:
-        made = _temporary_file(path)
-    with made as temporary:
+        opened = _temporary_file(path)
+    with opened as temporary:
         yield temporary
     folder, name = os.path.split(path)
     _WRITTEN.setdefault(folder, set()).add(name)
@@ -525,9 +525,9 @@ def _temporary_file(path: str) -> Iterator[str]:
 def _inside_folder(path: str) -> Iterator[str]:
     """Yields a path in a locked folder; its file then replaces `path`."""
     with naming(path), _temporary_folder(path) as folder:
-        made = os.path.join(folder, _NEW)
-        yield made
-        replace(made, path)
+        new_file = os.path.join(folder, _NEW)
+        yield new_file
+        replace(new_file, path)
 
 
 @contextlib.contextmanager
@@ -554,11 +554,11 @@ def _remote_temporary(path: str, on_disk: bool) -> Iterator[str]:
 def replacing_folder(path: str) -> Iterator[str]:
     """Yields the path of a folder to make, which then replaces `path`.
 
-    The new folder is flushed to the disk before it gets its name, and the
-    earlier folder is removed after that. A failure leaves the earlier one. File
-    systems that cannot exchange two names have an instant without a folder of
-    the name; `restore_folder` brings back what a kill at this instant took
-    away. What killed runs left of the same folder is removed first.
+    The new folder is flushed to the disk before it gets its name. Then the
+    earlier folder is removed. After a failure, the earlier folder still exists.
+    On file systems that cannot exchange two names, there is no folder of this
+    name for an instant; after a kill at this instant, `restore_folder` brings
+    the earlier folder back. Temporary folders of killed runs are removed first.
 
     Args:
       path: path of the folder, on this disk, new or existing.
@@ -567,24 +567,24 @@ def replacing_folder(path: str) -> Iterator[str]:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     _remove_stale(path)
     with naming(path), _temporary_folder(path) as folder:
-        made = os.path.join(folder, _NEW)
-        yield made
+        new_folder = os.path.join(folder, _NEW)
+        yield new_folder
         # Now: a flush can fail, and must do so before anything is renamed.
-        flush_folder(made)
-        _swap(made, path, os.path.join(folder, _OLD))
+        flush_folder(new_folder)
+        _swap(new_folder, path, os.path.join(folder, _OLD))
         _flush_entries(os.path.dirname(path))
 
 
-def _swap(made: str, path: str, aside: str) -> None:
-    """Gives a folder its name; an earlier one is then at `made` or `aside`."""
+def _swap(new: str, path: str, aside: str) -> None:
+    """Gives a folder its name; an earlier one is then at `new` or `aside`."""
     if not os.path.lexists(path):
-        os.rename(made, path)
+        os.rename(new, path)
         return
-    if exchange(made, path):
+    if exchange(new, path):
         return
     os.rename(path, aside)
     try:
-        os.rename(made, path)
+        os.rename(new, path)
     except BaseException:
         os.rename(aside, path)
         raise
@@ -626,11 +626,11 @@ def restore_folder(path: str) -> None:
     if is_remote(path) or os.path.lexists(path):
         return
     path = os.path.abspath(path)
-    for found in _temporaries(path):
-        if os.path.lexists(os.path.join(found, _OLD)):
-            with _stale_folder(found) as is_stale:
+    for temporary in _temporaries(path):
+        if os.path.lexists(os.path.join(temporary, _OLD)):
+            with _stale_folder(temporary) as is_stale:
                 if is_stale:
-                    _put_back(found, path)
+                    _put_back(temporary, path)
 
 
 def restore_folders(parent: str) -> None:
@@ -816,24 +816,24 @@ def _remove_stale(path: str) -> None:
     if is_remote(path):
         folder, name = os.path.split(path)
         names = f".{escaped(name)}.{'?' * _DIGITS}{INCOMPLETE}"
-        for found in _gfile().glob(os.path.join(escaped(folder), names)):
-            modified = _gfile().stat(found).mtime_nsec * 1e-9  # 0: unknown.
+        for temporary in _gfile().glob(os.path.join(escaped(folder), names)):
+            modified = _gfile().stat(temporary).mtime_nsec * 1e-9  # 0: unknown.
             if modified and time.time() - modified > _STALE_SECONDS:
-                _gfile().remove(found)
+                _gfile().remove(temporary)
         return
-    for found in _temporaries(path):
+    for temporary in _temporaries(path):
         # Another process may remove or rename it meanwhile.
         with contextlib.suppress(OSError):
-            if os.path.isdir(found):
-                with _stale_folder(found) as is_stale:
+            if os.path.isdir(temporary):
+                with _stale_folder(temporary) as is_stale:
                     if is_stale:
-                        _put_back(found, path)
-                        _remove_folder(found)
+                        _put_back(temporary, path)
+                        _remove_folder(temporary)
                 continue
             # NFS locks only files that are open for writing.
-            with open(found, "r+b") as file:
+            with open(temporary, "r+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.remove(found)
+                os.remove(temporary)
 
 
 def write_bytes(path: str, data: bytes) -> None:
@@ -865,11 +865,11 @@ def local(path: str) -> str:
         return path
     if not is_file(path):
         raise errors.InputError(f"{path}: no such file")
-    found = _gfile().stat(path)
-    stamp = (found.length, found.mtime_nsec)
+    status = _gfile().stat(path)
+    stamp = (status.length, status.mtime_nsec)
     copy = _copy_of(path)
     # Some file systems store no modification times.
-    if not found.mtime_nsec or _COPIED.get(path) != stamp:
+    if not status.mtime_nsec or _COPIED.get(path) != stamp:
         os.makedirs(os.path.dirname(copy), exist_ok=True)
         with replacing(copy) as temporary:
             _gfile().copy(path, temporary, overwrite=True)

@@ -11,7 +11,7 @@
 
 Types are those of msgspec: dataclasses, whose other keys are ignored, and
 containers of JSON values. `msgspec.Meta` gives a type its bounds. Nothing is
-converted: "5" is no number.
+converted: "5" is not a number.
 
 Modules that are imported before the flags are parsed do not import this one.
 """
@@ -69,7 +69,7 @@ def read_if_present(path: str, kind: type[T]) -> T | None:
 
 
 def read_closed(path: str, kind: type[D]) -> D | None:
-    """Returns what `read_if_present` does; refuses keys that are no fields.
+    """Does the same as `read_if_present`, but refuses unknown keys.
 
     Args:
       path: path of the file.
@@ -78,12 +78,12 @@ def read_closed(path: str, kind: type[D]) -> D | None:
     Raises:
       InputError: see `read`.
     """
-    found = read_if_present(path, kind)
-    if found is not None:
+    value = read_if_present(path, kind)
+    if value is not None:
         names = {field.name for field in dataclasses.fields(kind)}
         for key in read(path, Object).keys() - names:
             raise errors.InputError(f"{path}: unknown key {key!r}")
-    return found
+    return value
 
 
 def read_object(path: str, kind: type) -> Object | None:
@@ -140,9 +140,9 @@ def _reason(error: Exception, value: Any, kind: Any) -> str:
 
 
 def _wrong_key(mapping: dict, error: Exception, value: Any, kind: Any) -> str:
-    """Returns the key, which msgspec does not tell, that causes an error.
+    """Returns the key that causes an error, which msgspec does not name.
 
-    `mapping` is a part of `value`: with a harmless entry alone, there is
+    `mapping` is a part of `value`. If it has only a valid entry, there is
     another error or none.
     """
     entries = dict(mapping)
@@ -152,8 +152,8 @@ def _wrong_key(mapping: dict, error: Exception, value: Any, kind: Any) -> str:
             mapping[key] = entry
             try:
                 msgspec.convert(value, kind, str_keys=True)
-            except (msgspec.ValidationError, UnicodeEncodeError) as found:
-                if str(found) == str(error):
+            except (msgspec.ValidationError, UnicodeEncodeError) as other:
+                if str(other) == str(error):
                     return key
         return _SOME_KEY
     finally:

@@ -198,8 +198,8 @@ class Executor:
             is_waiting = False
             ready = [
                 i
-                for i, needed in zip(pending, unfinished, strict=True)
-                if not needed
+                for i, missing in zip(pending, unfinished, strict=True)
+                if not missing
             ]
             number = min(ready, key=lambda i: commands[i].flops > 0)
             pending.remove(number)

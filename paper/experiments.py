@@ -290,9 +290,9 @@ class Experiments:
           number: which of several checkpoints in the flag, as for an ensemble.
         """
         size = self.scale.models[name.removesuffix("_cased")]
-        given = getattr(self.inputs, f"{name}_checkpoint")
-        if given:
-            paths = file_system.split_names(given, _is_checkpoint)
+        paths_in_flag = getattr(self.inputs, f"{name}_checkpoint")
+        if paths_in_flag:
+            paths = file_system.split_names(paths_in_flag, _is_checkpoint)
             number %= len(paths)
             suffix = f"_{number}" if number else ""
             return Model(
@@ -669,9 +669,9 @@ class Experiments:
         command = Command(
             name=name, program=program, flags=flags, needs=needs, **cost
         )
-        known = self._commands.setdefault(name, command)
-        assert known.flags == flags, f"two commands {name}"
-        return known
+        first_command = self._commands.setdefault(name, command)
+        assert first_command.flags == flags, f"two commands {name}"
+        return first_command
 
     def _max_length(self) -> int:
         return max(phase.length for phase in self.scale.phases)

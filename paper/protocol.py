@@ -43,8 +43,8 @@ class Command:
 
     def with_needs(self) -> Iterator["Command"]:
         """Yields what the command needs, directly or not, and then itself."""
-        for needed in self.needs:
-            yield from needed.with_needs()
+        for command in self.needs:
+            yield from command.with_needs()
         yield self
 
 

@@ -65,8 +65,8 @@ class Checkpoints:
             InputError: a data file is missing. A killed run never leaves an
                 index without its data.
         """
-        found = steps(self._directory)
-        for step in found:
+        existing = steps(self._directory)
+        for step in existing:
             prefix = path_of(self._directory, step)
             if not file_system.exists(prefix + tensor_files.DATA):
                 raise errors.InputError(
@@ -75,7 +75,7 @@ class Checkpoints:
                     "the checkpoint before"
                 )
         named = tensor_files.named(self._directory)
-        newest = path_of(self._directory, found[-1]) if found else None
+        newest = path_of(self._directory, existing[-1]) if existing else None
         return named or newest
 
     def save(

@@ -65,7 +65,7 @@ class Clock:
         left = self._max_seconds - self._used_before - elapsed
         if left <= 0:
             self._replan(step, 0)
-        elif self._first is None:  # The first call compiles: it is no measure.
+        elif self._first is None:  # Not measured: the first call compiles.
             self._first = step, elapsed
             self._next = step + 1
         elif step >= self._next:

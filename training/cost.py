@@ -392,12 +392,14 @@ def estimate(
     fraction, note = 1.0, ""
     if any(None in shape for shape in shapes.values()):
         # Batches of varying length: the largest of some, and their mean size.
-        found = [
+        shapes_of_batches = [
             {name: x.shape[1:].as_list() for name, x in batch.items()}
             for batch in batches.take(_BATCHES)
         ]
-        sizes = [sum(map(math.prod, batch.values())) for batch in found]
-        shapes = found[sizes.index(max(sizes))]
+        sizes = [
+            sum(map(math.prod, batch.values())) for batch in shapes_of_batches
+        ]
+        shapes = shapes_of_batches[sizes.index(max(sizes))]
         fraction = sum(sizes) / len(sizes) / max(sizes)
         note = (
             f"; the mean batch has {fraction:.0%} of the longest one's tokens"
@@ -408,9 +410,9 @@ def estimate(
     }
     trained = _variable_bytes(v.value for v in learner.optimizer.variables)
 
-    def peak(found):
+    def peak(shapes_of_batches):
         # The update needs the gradients and as many bytes of its own.
-        return max(found.peak_bytes, 2 * trained)
+        return max(shapes_of_batches.peak_bytes, 2 * trained)
 
     cost = trace(train_step, traced)
     resident = resident_bytes()  # With a traced graph, as in training.

@@ -130,15 +130,15 @@ class Diverged(errors.InputError):
     """The loss is not finite; a resumed run would diverge again.
 
     Attributes:
-        reason: what was found, and what may help.
+        reason: the problem, and what may help.
         step: the step with this loss.
         seconds: time of training until then.
     """
 
-    def __init__(self, found: str, advice: str, *, step: int, seconds: float):
+    def __init__(self, problem: str, advice: str, *, step: int, seconds: float):
         """Composes the message."""
-        super().__init__(f"{found}; the last checkpoint is intact; {advice}")
-        self.reason = f"{found}; {advice}"
+        super().__init__(f"{problem}; the last checkpoint is intact; {advice}")
+        self.reason = f"{problem}; {advice}"
         self.step = step
         self.seconds = seconds
 
@@ -215,9 +215,9 @@ def _check_same_step(step: int, strategy: Any, output_dir: str) -> None:
     """Refuses workers that do not find the chief's checkpoint."""
     if not strategies.is_multi_worker(strategy):
         return
-    own = tf.constant([step], tf.float64)
-    found = strategies.gather_over_replicas(strategy, own).numpy()
-    if found.min() != found.max():
+    own_step = tf.constant([step], tf.float64)
+    all_steps = strategies.gather_over_replicas(strategy, own_step).numpy()
+    if all_steps.min() != all_steps.max():
         raise errors.InputError(
             f"--output_dir={output_dir}: this worker finds step {step} there, "
             "others find another: give all workers the same shared folder"
@@ -334,8 +334,8 @@ class Loop:
         if self.learner.run_clock and "clock" in state:
             self.learner.run_clock.restore(state["clock"])
         names = {f.name for f in dataclasses.fields(Progress)}
-        found = {name: x for name, x in state.items() if name in names}
-        self.progress = Progress(**found | {"step": step})
+        fields = {name: x for name, x in state.items() if name in names}
+        self.progress = Progress(**fields | {"step": step})
         self._started -= self.progress.seconds
         if not self.options.selection.every:
             self.progress.pending_evaluation = False
@@ -440,21 +440,21 @@ class Loop:
         """Prints what a phase costs; measures two steps for their time."""
         flags = self.options.flags
         replicas = self.strategy.num_replicas_in_sync
-        found = cost.estimate(
+        estimate = cost.estimate(
             self.learner,
             self._train_step(),
             phase.make_batches,
             replicas=replicas,
             accumulation=flags.gradient_accumulation_steps,
         )
-        lines = found.lines(phase.num_steps)
+        lines = estimate.lines(phase.num_steps)
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()  # The steps below may use up the memory.
         if flags.peak_tflops is not None:
             speed = _UTILIZATION * flags.peak_tflops * 1e12 * replicas
-            seconds = found.flops / speed
+            seconds = estimate.flops / speed
             source = f"at {_UTILIZATION:.0%} of --peak_tflops"
-        elif found.fits:
+        elif estimate.fits:
             train_step, batches = self._train_step(), self._batches(phase, 0)
             train_step(batches, 0, 1)  # Compiles.
             started = time.monotonic()
@@ -614,11 +614,11 @@ class Loop:
             + (f" or look at {records}" if records else ""),
         )
 
-    def _raise_diverged(self, found: str, advice: str) -> NoReturn:
+    def _raise_diverged(self, problem: str, advice: str) -> NoReturn:
         self.saver.wait()
         self.writer.close()
         raise Diverged(
-            found, advice, step=self.progress.step, seconds=self._seconds()
+            problem, advice, step=self.progress.step, seconds=self._seconds()
         )
 
     def _seconds(self) -> float:
@@ -640,7 +640,7 @@ class Loop:
             try:
                 skipped = self.learner.loss_scale.check(self.progress.step)
             except precision.TooManySkipped as error:
-                self._raise_diverged(error.found, error.advice)
+                self._raise_diverged(error.problem, error.advice)
         if self._is_due(self.options.log_every):
             self._write_interval(global_batch_size, skipped)
         every = self.options.selection.every

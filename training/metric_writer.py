@@ -326,9 +326,11 @@ def _drop_lines_after(
         is_repeated = evaluates_again and '"eval/' in line
         return _step_of(line) <= last - is_repeated
 
-    kept = [line for line in lines if is_kept(line)]
-    if kept != lines:
-        file_system.write_text(path, "".join(f"{line}\n" for line in kept))
+    kept_lines = [line for line in lines if is_kept(line)]
+    if kept_lines != lines:
+        file_system.write_text(
+            path, "".join(f"{line}\n" for line in kept_lines)
+        )
 
 
 def _event_files(folder: str) -> list[str]:
@@ -343,7 +345,7 @@ def _event_files(folder: str) -> list[str]:
 def _drop_events_after(folder: str, last: int, evaluates_again: bool) -> None:
     """Drops TensorBoard's events, also those that a kill has cut off."""
     for path in _event_files(folder):
-        kept, is_complete = [], True
+        kept_records, is_complete = [], True
         records = iter(tf.data.TFRecordDataset(path, buffer_size=1 << 18))
         while True:
             try:
@@ -357,14 +359,14 @@ def _drop_events_after(folder: str, last: int, evaluates_again: bool) -> None:
             tags = [value.tag for value in event.summary.value]
             is_repeated = evaluates_again and any("eval/" in x for x in tags)
             if event.step <= last - is_repeated:
-                kept.append(record.numpy())
+                kept_records.append(record.numpy())
             else:
                 is_complete = False
         if is_complete:
             continue
         with file_system.replacing(path) as temporary:
             with tf.io.TFRecordWriter(temporary) as file:
-                for record in kept:
+                for record in kept_records:
                     file.write(record)
 
 

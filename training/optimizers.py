@@ -230,10 +230,10 @@ class Optimizer:
             is_wanted: bool []; False leaves weights and slots as they are.
         """
         context = tf.distribute.get_replica_context()
-        wanted = tf.constant(True) if is_wanted is None else is_wanted
+        is_applied = tf.constant(True) if is_wanted is None else is_wanted
         rate = self.schedule(step)
 
-        def move(variable, gradient, rate, step, wanted, *slots, path):
+        def move(variable, gradient, rate, step, is_applied, *slots, path):
             rate = rate * self._multiplier(path)
 
             def apply():
@@ -248,7 +248,7 @@ class Optimizer:
             if is_wanted is None:
                 apply()
             else:
-                tf.cond(wanted, apply, lambda: None)
+                tf.cond(is_applied, apply, lambda: None)
 
         def move_all(strategy, gradients, *arguments):
             for variable, slots, gradient in zip(
@@ -265,7 +265,7 @@ class Optimizer:
         strategy = context.strategy
         if not isinstance(strategy, tf.distribute.OneDeviceStrategy):
             context.merge_call(
-                move_all, args=(list(gradients), rate, step, wanted)
+                move_all, args=(list(gradients), rate, step, is_applied)
             )
             return
         # Without merge_call, XLA can compile the update with the gradients.
@@ -277,7 +277,7 @@ class Optimizer:
                 gradient,
                 rate,
                 step,
-                wanted,
+                is_applied,
                 *slots,
                 path=variable.path,
             )

@@ -32,8 +32,8 @@ def choose(name: str = "auto") -> str:
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         details = [tf.config.experimental.get_device_details(g) for g in gpus]
-        found = [d.get("compute_capability", (0, 0)) for d in details]
-        return "bfloat16" if min(found) >= (8, 0) else "float32"
+        capabilities = [d.get("compute_capability", (0, 0)) for d in details]
+        return "bfloat16" if min(capabilities) >= (8, 0) else "float32"
     return "bfloat16" if cpu_multiplies_bfloat16() else "float32"
 
 
@@ -55,14 +55,14 @@ class TooManySkipped(errors.InputError):
     """Reports that the last steps had no finite gradients.
 
     Attributes:
-        found: what was found.
+        problem: the problem.
         advice: what may help.
     """
 
-    def __init__(self, found: str, advice: str):
+    def __init__(self, problem: str, advice: str):
         """Puts the message together."""
-        super().__init__(f"{found}: {advice}")
-        self.found = found
+        super().__init__(f"{problem}: {advice}")
+        self.problem = problem
         self.advice = advice
 
 

@@ -161,9 +161,9 @@ class Optimizer:
 
     def __post_init__(self):
         """Refuses flags without effect."""
-        given = config_flags.given(self)
+        given_flags = config_flags.given(self)
         for name, (other, value) in _NEEDED.items():
-            if name in given and getattr(self, other) != value:
+            if name in given_flags and getattr(self, other) != value:
                 raise ValueError(f"--{name} needs --{other}={value}")
 
 
@@ -243,10 +243,10 @@ class Loop:
         """The steps of --profile_steps."""
         if self.profile_steps is None:
             return None
-        found = re.fullmatch(r"(\d+):(\d+)", self.profile_steps)
-        if not found or not int(found[1]) < int(found[2]):
+        match = re.fullmatch(r"(\d+):(\d+)", self.profile_steps)
+        if not match or not int(match[1]) < int(match[2]):
             raise ValueError(
                 f"--profile_steps={self.profile_steps}: must be A:B, two steps "
                 "with A < B"
             )
-        return int(found[1]), int(found[2])
+        return int(match[1]), int(match[2])

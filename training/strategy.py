@@ -159,9 +159,9 @@ def gather_over_replicas(
 def _warn_of_unused_gpus() -> None:
     """Logs one line if the kernel's driver has GPUs."""
     for pattern in _GPU_FILES:
-        if found := sorted(glob.glob(pattern)):
+        if devices := sorted(glob.glob(pattern)):
             text = "%s: %d NVIDIA GPU(s), which TensorFlow does not use: %s"
-            return logging.warning(text, found[0], len(found), why_unused())
+            return logging.warning(text, devices[0], len(devices), why_unused())
 
 
 def why_unused() -> str:
@@ -221,21 +221,19 @@ def _on_this_machine(
             handler = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
             signal.signal(signal.SIGTERM, handler)
         return strategy
-    wanted = num_replicas or (1 if name == "one_device" else max(gpus, 1))
-    if gpus and wanted > gpus:
+    count = num_replicas or (1 if name == "one_device" else max(gpus, 1))
+    if gpus and count > gpus:
         raise errors.InputError(
-            f"--num_replicas={wanted}: this machine has {gpus} GPU(s)"
+            f"--num_replicas={count}: this machine has {gpus} GPU(s)"
         )
     kind = "GPU" if gpus else "CPU"
-    if name == "one_device" or (name == "auto" and wanted == 1):
+    if name == "one_device" or (name == "auto" and count == 1):
         return tf.distribute.OneDeviceStrategy(f"{kind}:0")
-    if not gpus and wanted > 1:
+    if not gpus and count > 1:
         text = "no GPU is found: %d parts of this CPU are the replicas"
-        logging.warning(text, wanted)
-        _make_logical_cpus(wanted)
-    return tf.distribute.MirroredStrategy(
-        [f"{kind}:{i}" for i in range(wanted)]
-    )
+        logging.warning(text, count)
+        _make_logical_cpus(count)
+    return tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(count)])
 
 
 def _check_replicas(name: str, num_replicas: int | None) -> None:
@@ -261,10 +259,10 @@ def _make_logical_cpus(number: int) -> None:
         cpu,
         [tf.config.LogicalDeviceConfiguration()] * number,
     )
-    found = len(tf.config.list_logical_devices("CPU"))
-    if found < number:
+    existing = len(tf.config.list_logical_devices("CPU"))
+    if existing < number:
         raise errors.InputError(
-            f"--num_replicas={number}: this process already has {found} "
+            f"--num_replicas={number}: this process already has {existing} "
             "logical CPU(s)"
         )
 
@@ -308,9 +306,11 @@ def _tpu_strategy(tpu: Tpu) -> tf.distribute.Strategy:
             + errors.reason(error)
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
-    found = strategy.num_replicas_in_sync
-    if found != tpu.num_cores:
-        logging.warning("--num_tpu_cores=%d, found %d", tpu.num_cores, found)
+    num_cores = strategy.num_replicas_in_sync
+    if num_cores != tpu.num_cores:
+        logging.warning(
+            "--num_tpu_cores=%d, found %d", tpu.num_cores, num_cores
+        )
     return strategy
 
 

@@ -86,10 +86,10 @@ def published(name: str, compute_dtype: str) -> float | None:
         compute_dtype: float32, tf32 or a 16-bit float.
     """
     words = f" {name.replace('-', ' ').lower()} "
-    found = [k for k in _PEAKS if f" {k.lower()} " in words]
-    if not found:
+    names = [k for k in _PEAKS if f" {k.lower()} " in words]
+    if not names:
         return None
-    return _PEAKS[max(found, key=len)][_COLUMNS[compute_dtype]]
+    return _PEAKS[max(names, key=len)][_COLUMNS[compute_dtype]]
 
 
 def device_name() -> str:

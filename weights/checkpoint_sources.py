@@ -146,17 +146,17 @@ def snapshot(directory: str) -> str:
     snapshots = os.path.join(directory, "snapshots")
     if not file_system.is_folder(snapshots):
         return directory
-    found = sorted(os.listdir(snapshots))
+    revisions = sorted(os.listdir(snapshots))
     main = os.path.join(directory, "refs", "main")
     if file_system.is_file(main):
         revision = file_system.read_text(main).strip()
-        found = [revision] if revision in found else found
-    if len(found) != 1:
+        revisions = [revision] if revision in revisions else revisions
+    if len(revisions) != 1:
         raise errors.InputError(
-            f"{directory}: {len(found)} snapshots and no refs/main that names "
-            "one of them"
+            f"{directory}: {len(revisions)} snapshots and no refs/main that "
+            "names one of them"
         )
-    return os.path.join(snapshots, found[0])
+    return os.path.join(snapshots, revisions[0])
 
 
 def _in_directory(directory: str) -> str:
@@ -166,13 +166,13 @@ def _in_directory(directory: str) -> str:
         paths = [os.path.join(directory, name) for name in names]
         return next(filter(file_system.exists, paths), None)
 
-    found = (
+    prefix = (
         first(model_directory.WEIGHTS, model_directory.INDEX)
         or tensorflow_checkpoints.find(directory)
         or first(model_directory.TORCH_WEIGHTS)
     )
-    if found is not None:
-        return found
+    if prefix is not None:
+        return prefix
     inner = sentence_modules.transformer_folder(directory)
     if inner is not None:
         return _in_directory(inner)
@@ -339,10 +339,10 @@ def compare(
     """
     lines, largest, is_equal = [], 0.0, True
     for path in sorted(one.tensors.keys() | other.tensors.keys()):
-        found = [x for x in (one, other) if path in x.tensors]
-        a, *b = (stored_weights.values(x.path, x.tensors[path]) for x in found)
+        having = [x for x in (one, other) if path in x.tensors]
+        a, *b = (stored_weights.values(x.path, x.tensors[path]) for x in having)
         if not b:
-            lines.append(f"{path}  only in {found[0].path}")
+            lines.append(f"{path}  only in {having[0].path}")
             is_equal = False
         elif a.shape != b[0].shape:
             lines.append(f"{path}  {list(a.shape)} and {list(b[0].shape)}")
@@ -368,24 +368,24 @@ def compare(
 
 def _beside(source: Source) -> dict[str, Any]:
     """Returns what predictions depend on besides weights, where it is known."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if source.config is not None:
         for key in _MUST_AGREE:
-            found[f"config: {key}"] = getattr(source.config, key)
+            values[f"config: {key}"] = getattr(source.config, key)
     if file_system.is_file(
         os.path.join(source.directory, model_directory.CONFIG)
     ):
-        found["attention"] = source.settings.attention
+        values["attention"] = source.settings.attention
     for name in ("labels", "problem_type"):
         if (value := getattr(source.settings, name)) is not None:
-            found[name] = value
+            values[name] = value
     if tokenizer_files.has_vocabulary(source.directory):
         tokenizer = tokenizer_files.load(source.directory)
         settings = tokenizer.settings
         settings["strip_accents"] = tokenizer.strips_accents
-        found |= {f"tokenizer: {name}": x for name, x in settings.items()}
-        found["tokens"] = tokenizer.vocabulary.tokens
-    return found
+        values |= {f"tokenizer: {name}": x for name, x in settings.items()}
+        values["tokens"] = tokenizer.vocabulary.tokens
+    return values
 
 
 def _differences(ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[str]:

@@ -152,7 +152,7 @@ def load(
             settings, pad_token_id=tokenizer.vocabulary.pad_id
         )
     files = {name: os.path.join(source.folder, name) for name in TASK_FILES}
-    found = {
+    task_files_beside = {
         name: file_system.read(path)
         for name, path in files.items()
         if file_system.exists(path)
@@ -167,8 +167,8 @@ def load(
         settings=settings,
         tokenizer=tokenizer,
         training_state={name: t.read() for name, t in state.items()},
-        task_files={} if drop_heads else found,
-        left_out=list(found) if drop_heads else [],
+        task_files={} if drop_heads else task_files_beside,
+        left_out=list(task_files_beside) if drop_heads else [],
     )
 
 
@@ -177,19 +177,19 @@ def _training_state(source: Source, tensors: dict) -> dict:
 
     The averages of --ema_decay are left out: they are the tensors themselves.
     """
-    found = {}
+    state = {}
     for name, tensor in source.matched.training_state.items():
         path, _, slot = name.rpartition("/")
         is_slot = path in tensors and slot != tensorflow_checkpoints.AVERAGE
         if is_slot or name == _STEP:
-            found[name] = tensor
-    if not found:
+            state[name] = tensor
+    if not state:
         logging.warning(
             "--noslim: %s has no step and no optimizer slots with the names of "
             "google-research/bert",
             source.path,
         )
-    return found
+    return state
 
 
 def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
@@ -348,16 +348,16 @@ def add_words(
     old = checkpoint.tokenizer
     if old is None:
         raise errors.InputError(f"{where}: the model has no vocabulary")
-    given = dict.fromkeys(word.strip() for word in words)
-    given.pop("", None)
-    words = [word for word in given if word not in old.vocabulary.ids]
-    if len(words) < len(given):
+    distinct = dict.fromkeys(word.strip() for word in words)
+    distinct.pop("", None)
+    words = [word for word in distinct if word not in old.vocabulary.ids]
+    if len(words) < len(distinct):
         logging.warning(
             "%s: the vocabulary has %d of the %d words already, e.g. %s",
             where,
-            len(given) - len(words),
-            len(given),
-            next(word for word in given if word in old.vocabulary.ids),
+            len(distinct) - len(words),
+            len(distinct),
+            next(word for word in distinct if word in old.vocabulary.ids),
         )
     if not words:
         return checkpoint

@@ -248,10 +248,10 @@ def read_config(
     See BertConfig.from_json_file.
     """
     paths = [os.path.join(directory, name) for name in names]
-    found = next(filter(file_system.is_file, paths), None)
-    if found is None:
+    path = next(filter(file_system.is_file, paths), None)
+    if path is None:
         return None
-    return BertConfig.from_json_file(found, of_tensorflow=of_tensorflow)
+    return BertConfig.from_json_file(path, of_tensorflow=of_tensorflow)
 
 
 def read_settings(directory: str) -> Settings:
@@ -261,19 +261,19 @@ def read_settings(directory: str) -> Settings:
       InputError: they have wrong types.
     """
     path = os.path.join(directory, CONFIG)
-    found = metadata.read_if_present(path, _Config) or _Config()
-    names = found.id2label
+    config = metadata.read_if_present(path, _Config) or _Config()
+    names = config.id2label
     return Settings(
-        architecture=next(iter(found.architectures or ()), None),
-        attention="left_to_right" if found.is_decoder else "bidirectional",
-        bilstm_size=found.bilstm_size,
+        architecture=next(iter(config.architectures or ()), None),
+        attention="left_to_right" if config.is_decoder else "bidirectional",
+        bilstm_size=config.bilstm_size,
         labels=(
             None
             if names is None
             else [str(names[i]) for i in range(len(names))]
         ),
-        problem_type=found.problem_type,
-        pad_token_id=found.pad_token_id or 0,
+        problem_type=config.problem_type,
+        pad_token_id=config.pad_token_id or 0,
     )
 
 
@@ -323,8 +323,8 @@ def read_safetensors(path: str) -> dict[str, StoredTensor]:
         with _opened(copy) as file:
             slices = {name: file.get_slice(name) for name in file.keys()}
             kinds = {
-                name: (tuple(found.get_shape()), found.get_dtype())
-                for name, found in slices.items()
+                name: (tuple(entry.get_shape()), entry.get_dtype())
+                for name, entry in slices.items()
             }
     except safetensors.SafetensorError as error:
         raise errors.InputError(
@@ -402,12 +402,13 @@ def match_hugging_face(
     tensors: dict[str, StoredTensor] = {}
     others = {}
     for name, tensor in stored.items():
-        known = name
+        canonical = name
         if name == "cls.predictions.decoder.bias" and _BIAS not in stored:
-            known = _BIAS  # The file may hold either of the two tied tensors.
-        if stored_weights.is_derived(known):
+            # The file may hold either of the two tied tensors.
+            canonical = _BIAS
+        if stored_weights.is_derived(canonical):
             continue
-        row = stored_weights.by_hugging_face(known)
+        row = stored_weights.by_hugging_face(canonical)
         if row is None:
             others[name] = tensor
             continue
@@ -446,13 +447,13 @@ def check_task(model: Any, weights: str) -> None:
     directory = file_system.local_folder(
         file_system.folder_of(weights), _CONFIGS
     )
-    own = architecture(model)
-    found = read_settings(directory).architecture
+    ours = architecture(model)
+    theirs = read_settings(directory).architecture
     of_tasks = {kinds.KINDS[name].architecture for name in _KINDS.values()}
-    if found != own and {found, own} <= of_tasks:
+    if theirs != ours and {theirs, ours} <= of_tasks:
         raise errors.InputError(
-            f"{weights} has been trained for another task: it is a {found}, "
-            f"not a {own}"
+            f"{weights} has been trained for another task: it is a {theirs}, "
+            f"not a {ours}"
         )
 
 
@@ -477,11 +478,11 @@ def check_not_the_start(
 def check_output_dir(output_dir: str, config: BertConfig) -> None:
     """Refuses to overwrite a model with other hyperparameters."""
     folder = file_system.local_folder(output_dir, _CONFIGS)
-    found = read_config(folder, [RELEASED_CONFIG])
-    if found is None:
+    existing = read_config(folder, [RELEASED_CONFIG])
+    if existing is None:
         return
     for name, value in config.to_dict().items():
-        other = getattr(found, name)
+        other = getattr(existing, name)
         if other != value:
             raise errors.InputError(
                 f"--output_dir={output_dir} holds another model: its {name} "

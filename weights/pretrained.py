@@ -61,12 +61,12 @@ class Start:
 
     def check_segments(self, features: Features) -> None:
         """Refuses segment ids for which the model has no embedding."""
-        needed = int(features.ragged["segment_ids"].max(initial=0)) + 1
-        if needed > self.config.type_vocab_size:
+        num_segments = int(features.ragged["segment_ids"].max(initial=0)) + 1
+        if num_segments > self.config.type_vocab_size:
             raise errors.InputError(
-                f"pairs of texts need {needed} segments, but type_vocab_size "
-                f"of the model is {self.config.type_vocab_size}: give another "
-                "--init_checkpoint"
+                f"pairs of texts need {num_segments} segments, but "
+                "type_vocab_size of the model is "
+                f"{self.config.type_vocab_size}: give another --init_checkpoint"
             )
 
 
@@ -188,7 +188,7 @@ def read_config(path: str) -> BertConfig:
     return BertConfig.from_json_file(file_system.local(path))
 
 
-def check_vocabulary(vocab_size: int, found: int, where: str) -> None:
+def check_vocabulary(vocab_size: int, num_tokens: int, where: str) -> None:
     """Compares the size of a vocabulary with the model's embeddings.
 
     Logs a warning if the vocabulary, which `where` names, is smaller by more
@@ -197,20 +197,20 @@ def check_vocabulary(vocab_size: int, found: int, where: str) -> None:
     Raises:
       InputError: the vocabulary is larger.
     """
-    if found > vocab_size:
+    if num_tokens > vocab_size:
         raise errors.InputError(
-            f"{where}: the vocabulary has {found} entries, but the model's "
-            f"vocab_size is {vocab_size}"
+            f"{where}: the vocabulary has {num_tokens} entries, but the "
+            f"model's vocab_size is {vocab_size}"
         )
-    if vocab_size > -(-found // _PADDING) * _PADDING:
+    if vocab_size > -(-num_tokens // _PADDING) * _PADDING:
         logging.warning(
             "%s: the vocabulary has %d entries, but the model's vocab_size is "
             "%d. Either this is the vocabulary of another model, or the model "
             "has %d embeddings that are never used",
             where,
-            found,
+            num_tokens,
             vocab_size,
-            vocab_size - found,
+            vocab_size - num_tokens,
         )
 
 
@@ -226,13 +226,13 @@ def check_same_tokens(
     """
     if not tokenizer_files.has_vocabulary(directory):
         return
-    known = tokenizer_files.read_vocabulary(directory)
-    pairs = zip(tokenizer.vocabulary.tokens, known.tokens, strict=False)
-    for number, (given, own) in enumerate(pairs):
-        if given != own and not own.startswith("[unused"):
+    stored = tokenizer_files.read_vocabulary(directory)
+    pairs = zip(tokenizer.vocabulary.tokens, stored.tokens, strict=False)
+    for number, (token, stored_token) in enumerate(pairs):
+        if token != stored_token and not stored_token.startswith("[unused"):
             raise errors.InputError(
-                f"{where}: token {number} is {given!r}, but {own!r} in "
-                f"{directory}, whose vocabulary belongs to the weights"
+                f"{where}: token {number} is {token!r}, but {stored_token!r} "
+                f"in {directory}, whose vocabulary belongs to the weights"
             )
 
 
@@ -314,7 +314,7 @@ def assign(
     initial = ("bert/pooler/",) + tuple(
         f"bert/encoder/layer_{i}/" for i in range(count - reinit_layers, count)
     )
-    kept = {
+    initial_values = {
         variable.path: variable.numpy()
         for variable in model.weights
         if reinit_layers and variable.path.startswith(initial)
@@ -345,9 +345,9 @@ def assign(
         raise errors.InputError(f"--init_checkpoint: {error}") from error
     logging.info("weights of %s: %s", source.path, report.summary())
     for variable in model.weights:
-        if variable.path in kept:
-            variable.assign(kept[variable.path])
-    if kept:
+        if variable.path in initial_values:
+            variable.assign(initial_values[variable.path])
+    if initial_values:
         logging.info("kept initial values: %s", ", ".join(initial))
     return report
 
@@ -361,10 +361,10 @@ def contents(init_checkpoint: str | None) -> stamp.Stamp:
     if init_checkpoint is None:
         return stamp.Stamp()
     try:
-        found = checkpoint_sources.digest(init_checkpoint)
+        digest = checkpoint_sources.digest(init_checkpoint)
     except errors.InputError:
         return stamp.Stamp()
-    return stamp.flags("result", {"init_checkpoint contents": found})
+    return stamp.flags("result", {"init_checkpoint contents": digest})
 
 
 def require_weights(init_checkpoint: str | None) -> str:

@@ -86,15 +86,15 @@ class SentenceModules:
         """
         given = {k: value for k, value in given.items() if value is not None}
         for name, value in given.items():
-            own = getattr(self, name)
-            if self.folder is not None and own not in (value, None):
+            current = getattr(self, name)
+            if self.folder is not None and current not in (value, None):
                 logging.warning(
                     "--%s=%s is used; the files of sentence-transformers in %s "
                     "say %s",
                     name,
                     value,
                     self.folder,
-                    own,
+                    current,
                 )
         return dataclasses.replace(self, **given)
 
@@ -142,16 +142,16 @@ def open_modules(
     Raises:
       InputError: a file is damaged, or has a step that is not supported.
     """
-    own = SentenceModules()
+    modules = SentenceModules()
     if pooling != NO_POOLING:
-        own = read(folder)
+        modules = read(folder)
     elif _root(folder) is not None:
         logging.info(
             "%s: the files of sentence-transformers make one vector of a text; "
             "they are not used with --pooling=none",
             folder,
         )
-    return own.with_flags(
+    return modules.with_flags(
         pooling=pooling, normalize=normalize, max_seq_length=max_seq_length
     )
 
@@ -191,8 +191,8 @@ def read(folder: str) -> SentenceModules:
     kinds = [kind for kind, _ in modules if kind != "Dropout"]
     is_normalized = "Normalize" in kinds
     count = kinds.count("Dense")
-    wanted = ["Transformer", "Pooling"] + ["Dense"] * count
-    if kinds != wanted + ["Normalize"] * is_normalized:
+    expected = ["Transformer", "Pooling"] + ["Dense"] * count
+    if kinds != expected + ["Normalize"] * is_normalized:
         raise errors.InputError(
             f"{path}: {', '.join(kinds)}; only Transformer, Pooling, Dense and "
             "Normalize in this order are supported"
@@ -280,12 +280,12 @@ def _modules(path: str) -> list[tuple[str, str]]:
             )
         parts = name.split(".")
         project, kind = parts[0], parts[-1]
-        known = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
-        if project != "sentence_transformers" or kind not in known:
+        supported = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
+        if project != "sentence_transformers" or kind not in supported:
             raise errors.InputError(
-                f"{path}: {name} is not supported, only {', '.join(known)} of "
-                "sentence_transformers; without its entry, vectors are made "
-                "without it"
+                f"{path}: {name} is not supported, only "
+                f"{', '.join(supported)} of sentence_transformers; without "
+                "its entry, vectors are made without it"
             )
         modules.append((kind, os.path.join(root, place)))
     return modules
@@ -298,22 +298,22 @@ def _pooling(path: str) -> str:
             f"{path}: no such file, but {MODULES} names its folder"
         )
     values = _object(path)
-    found = values.get("pooling_mode")
-    if found is None:
+    mode = values.get("pooling_mode")
+    if mode is None:
         flags = [x for x in values if x.startswith("pooling_mode_")]
         unknown = [x for x in flags if x not in POOLINGS.values()]
         if any(values[name] for name in unknown):
             raise errors.InputError(f"{path}: {unknown[0]} is not supported")
-        found = [k for k, flag in POOLINGS.items() if values.get(flag)]
+        mode = [k for k, flag in POOLINGS.items() if values.get(flag)]
         # Mean is the default where its flag is missing.
-        if not found and POOLINGS["mean"] in values:
+        if not mode and POOLINGS["mean"] in values:
             raise errors.InputError(f"{path}: no pooling_mode is true")
-    names = [found] if isinstance(found, str) else found or ["mean"]
+    names = [mode] if isinstance(mode, str) else mode or ["mean"]
     if not isinstance(names, list) or not all(
         isinstance(x, str) and x in POOLINGS for x in names
     ):
         raise errors.InputError(
-            f"{path}: pooling_mode is {json.dumps(found)}; supported are "
+            f"{path}: pooling_mode is {json.dumps(mode)}; supported are "
             f"{', '.join(POOLINGS)}"
         )
     return ",".join(names)
@@ -418,19 +418,19 @@ def keeps_logit(directory: str) -> bool:
     """
     config = _object(os.path.join(directory, model_directory.CONFIG))
     prompts = _object(os.path.join(directory, PROMPTS))
-    own = config.get("sentence_transformers")
+    settings = config.get("sentence_transformers")
     names = (
         prompts.get("activation_fn"),
-        own.get("activation_fn") if isinstance(own, dict) else None,
+        settings.get("activation_fn") if isinstance(settings, dict) else None,
         config.get("sbert_ce_default_activation_function"),
     )
-    found = next((x for x in names if isinstance(x, str)), "")
-    module, _, function = found.rpartition(".")
+    activation = next((x for x in names if isinstance(x, str)), "")
+    module, _, function = activation.rpartition(".")
     is_known = module.split(".")[0] == "torch"
-    if found and not (is_known and function in ("Identity", "Sigmoid")):
+    if activation and not (is_known and function in ("Identity", "Sigmoid")):
         errors.warn_once(
-            f"{directory}: scores are sigmoids; the model's {found} is not "
-            "supported"
+            f"{directory}: scores are sigmoids; the model's {activation} is "
+            "not supported"
         )
     return is_known and function == "Identity"
 

@@ -399,7 +399,7 @@ def assign(
 def check_encoder(
     where: str,
     tensors: Mapping[str, StoredTensor],
-    wanted: Collection[str],
+    variables: Collection[str],
     others: Iterable[str],
 ) -> None:
     """Raises InputError unless both have the same variables of an encoder.
@@ -411,10 +411,10 @@ def check_encoder(
         others: Names of the file's other tensors, of which a message names the
             one that is most similar to the first missing path.
     """
-    ours = [path for path in wanted if is_encoder(path)]
+    ours = [path for path in variables if is_encoder(path)]
     theirs = [path for path in tensors if is_encoder(path)]
     missing = [path for path in ours if path not in tensors]
-    surplus = [path for path in theirs if path not in wanted]
+    surplus = [path for path in theirs if path not in variables]
     if missing:
         unused = [*(tensors[path].name for path in surplus), *others]
         used = [tensor.name for tensor in tensors.values()]

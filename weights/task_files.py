@@ -79,12 +79,12 @@ class ModelClasses:
         """
         if self.fault is None or self.labels is None:
             return
-        shown = ", ".join(self.labels[:_SHOWN])
+        labels = ", ".join(self.labels[:_SHOWN])
         more = ", ..." if len(self.labels) > _SHOWN else ""
         other = ", or use --label_names (in Python: labels=)"
         raise errors.InputError(
-            f"the model's classes are {shown}{more}, but {self.fault}; correct "
-            f'"id2label" in its {model_directory.CONFIG}'
+            f"the model's classes are {labels}{more}, but {self.fault}; "
+            f'correct "id2label" in its {model_directory.CONFIG}'
             f"{other if can_be_named else ''}"
         )
 
@@ -122,9 +122,9 @@ class ModelClasses:
         """
         if names is None:
             return self
-        given = f"--label_names={','.join(names)}"
+        flag = f"--label_names={','.join(names)}"
         if not all(names) or len(set(names)) < len(names):
-            raise errors.InputError(f"{given}: a name is empty or occurs twice")
+            raise errors.InputError(f"{flag}: a name is empty or occurs twice")
         given_labels = dataclasses.replace(
             self, labels=list(names), are_given=True
         )
@@ -132,12 +132,12 @@ class ModelClasses:
             return given_labels
         if self.count is not None and self.count != len(names):
             raise errors.InputError(
-                f"{given}: the model has {self.count} classes"
+                f"{flag}: the model has {self.count} classes"
             )
-        known = None if self.fault else self.names
-        if known is not None and list(known) != list(names):
+        stored_names = None if self.fault else self.names
+        if stored_names is not None and list(stored_names) != list(names):
             raise errors.InputError(
-                f"{given}: the model's classes are {', '.join(known)}"
+                f"{flag}: the model's classes are {', '.join(stored_names)}"
             )
         return given_labels
 
@@ -158,13 +158,13 @@ class ModelClasses:
                     f"model's {', '.join(self.names)}"
                 )
             return ordered
-        own = self.labels or ()
+        stored = self.labels or ()
         if (
-            own
-            and list(labels) != list(own)
+            stored
+            and list(labels) != list(stored)
             and not all(map(str.isdigit, labels))
         ):
-            pairs = zip(own, labels, strict=False)
+            pairs = zip(stored, labels, strict=False)
             logging.warning(
                 "the model does not name its classes. Assumed, as in "
                 "google-research/bert: %s. Other projects use other orders: "
@@ -198,8 +198,8 @@ class ModelClasses:
         """
         if not self.names or not labels:
             return False
-        own = self._named_order(self.names, labels) or ()
-        return list(own) != list(labels)
+        stored = self._named_order(self.names, labels) or ()
+        return list(stored) != list(labels)
 
     def in_model_order_if_same(self, labels: Sequence[str]) -> Sequence[str]:
         """Returns the labels in the model's order if it was trained for them.
@@ -242,19 +242,19 @@ def kind(given: str | None, known: ModelClasses | None) -> str:
         )
     count = known.count if known is not None else None
     usual = examples.MULTI_LABEL if count == 1 else examples.CLASSIFICATION
-    found = given or trained or usual
-    if found == examples.CLASSIFICATION and count == 1:
+    chosen = given or trained or usual
+    if chosen == examples.CLASSIFICATION and count == 1:
         raise errors.InputError(
             "the model has one output, so it does not choose a class: "
             "--problem_type or --task can be regression (its value) or several "
             "labels (its sigmoid)"
         )
-    if found == examples.REGRESSION and count not in (1, None):
+    if chosen == examples.REGRESSION and count not in (1, None):
         raise errors.InputError(
             f"the model is a regression with {count} outputs; only one value "
             "is supported"
         )
-    return found
+    return chosen
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -89,18 +89,18 @@ def find(directory: str) -> str | None:
     if named is not None:
         return named
     # No glob: the directory's name may have brackets.
-    found = [
+    indices = [
         os.path.join(directory, name)
         for name in sorted(tf.io.gfile.listdir(directory))
         if name.endswith(tensor_files.INDEX) and not name.startswith(".")
     ]
-    if len(found) > 1:
-        names = ", ".join(os.path.basename(name)[:-6] for name in found[:3])
+    if len(indices) > 1:
+        names = ", ".join(os.path.basename(name)[:-6] for name in indices[:3])
         raise errors.InputError(
-            f"{directory}: {len(found)} checkpoints there ({names}, ...); "
+            f"{directory}: {len(indices)} checkpoints there ({names}, ...); "
             "name one of them"
         )
-    return found[0][: -len(".index")] if found else None
+    return indices[0][: -len(".index")] if indices else None
 
 
 def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
@@ -130,7 +130,9 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
 
     if needs_data:
         floats = {name for name, dtype in dtypes.items() if dtype.is_floating}
-        needed = sum(math.prod(shapes[n]) * dtypes[n].size for n in floats)
+        expected_bytes = sum(
+            math.prod(shapes[n]) * dtypes[n].size for n in floats
+        )
         folder, start = os.path.split(f"{prefix}.data-")
         sizes = [
             tf.io.gfile.stat(os.path.join(folder, file)).length
@@ -139,10 +141,10 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
         ]
         if not sizes:
             raise errors.InputError(f"{prefix}{tensor_files.DATA} is missing")
-        if sum(sizes) < needed:
+        if sum(sizes) < expected_bytes:
             raise errors.InputError(
                 f"{prefix}.data-*: truncated, or a file is missing: the index "
-                f"lists {needed:,} bytes of weights, but there are "
+                f"lists {expected_bytes:,} bytes of weights, but there are "
                 f"{sum(sizes):,}"
             )
     return {
@@ -246,14 +248,14 @@ def match_model_garden(
     if any(name.startswith("sentence_prediction.") for name in names.values()):
         head = "sentence_prediction"
     for name, tensor in stored.items():
-        known = names.get(name, "")
-        spelled = numbered.get(known) or _attribute_name(known, head)
+        our_name = names.get(name, "")
+        spelled = numbered.get(our_name) or _attribute_name(our_name, head)
         row = stored_weights.by_model_garden(spelled) if spelled else None
         if row is not None and row.path not in matched.tensors:
             if row.path.endswith("query/bias") and len(tensor.shape) == 2:
                 num_heads = tensor.shape[0]
             matched.tensors[row.path] = _in_our_layout(row.path, tensor)
-        elif not known or name.startswith(
+        elif not our_name or name.startswith(
             ("optimizer/", "global_step/", "save_counter/")
         ):
             matched.training_state[name] = tensor
@@ -340,17 +342,17 @@ def _attribute_name(name: str, head: str) -> str | None:
 def _in_our_layout(path: str, tensor: StoredTensor) -> StoredTensor:
     """Merges the axes of attention heads; transposes score heads."""
     shape = tensor.shape
-    wanted: tuple[int, ...]
+    our_shape: tuple[int, ...]
     if path.endswith("output_weights"):
         return tensor.transposed()
     if "/attention/" not in path or not path.endswith(("/kernel", "/bias")):
         return tensor
     if path.endswith("/bias"):
-        wanted = (math.prod(shape),)
+        our_shape = (math.prod(shape),)
     elif "/attention/output/" in path:
-        wanted = (math.prod(shape[:-1]), shape[-1])
+        our_shape = (math.prod(shape[:-1]), shape[-1])
     else:
-        wanted = (shape[0], math.prod(shape[1:]))
+        our_shape = (shape[0], math.prod(shape[1:]))
     return tensor._replace(
-        shape=wanted, read=lambda: tensor.read().reshape(wanted)
+        shape=our_shape, read=lambda: tensor.read().reshape(our_shape)
     )

@@ -142,9 +142,9 @@ def with_vocabulary(
     words = vocabulary.Vocabulary.from_file(vocab_file)
     settings = read_settings(directory) if directory else {}
     if init_checkpoint is not None:
-        known = case_of_release(init_checkpoint)
-        if known is not None:
-            settings.setdefault("do_lower_case", known)
+        lower_case = case_of_release(init_checkpoint)
+        if lower_case is not None:
+            settings.setdefault("do_lower_case", lower_case)
     return _make(words, settings, do_lower_case, vocab_file)
 
 
@@ -156,9 +156,9 @@ def _make(
 ) -> wordpiece.Tokenizer:
     if do_lower_case is not None:
         settings["do_lower_case"] = do_lower_case
-    known = case_of_release(os.path.abspath(path))
-    if known is not None:
-        settings.setdefault("do_lower_case", known)
+    lower_case = case_of_release(os.path.abspath(path))
+    if lower_case is not None:
+        settings.setdefault("do_lower_case", lower_case)
     if "do_lower_case" not in settings:
         logging.info(
             "%s: do_lower_case=%s, as its vocabulary has %s capital letters",
@@ -234,20 +234,20 @@ def read_settings(directory: str, fast: _Fast | None = None) -> dict[str, bool]:
     normalizer = _Component()
     if fast is not None:
         normalizer = _normalizer(fast, os.path.join(directory, FAST))
-    given = _read_given(directory)
+    stored = _read_given(directory)
     for name, ours in _ALGORITHMS.items():
-        theirs = getattr(given, name)
-        if theirs not in (ours, None):
+        stored_value = getattr(stored, name)
+        if stored_value not in (ours, None):
             raise errors.InputError(
-                f"{directory}: its {name} is {theirs!r}; only BERT's "
+                f"{directory}: its {name} is {stored_value!r}; only BERT's "
                 f"{ours!r} is supported. Split the text into words first and "
                 f"set {name} to {json.dumps(ours)} in {SETTINGS}"
             )
     settings = {}
-    for name, theirs in _NORMALIZER.items():
-        value = getattr(given, name)
+    for name, key in _NORMALIZER.items():
+        value = getattr(stored, name)
         if value is None:
-            value = getattr(normalizer, theirs)
+            value = getattr(normalizer, key)
         if value is not None:
             settings[name] = value
     # sentence-transformers lower-cases the text before a cased tokenizer, which
@@ -284,9 +284,9 @@ def _normalizer(fast: _Fast, path: str) -> _Component:
 def case_of_release(path: str) -> bool | None:
     """Returns do_lower_case by a released directory's name, None for others."""
     for part in path.rstrip("/").split("/")[-2:]:
-        found = _RELEASE.fullmatch(part)
-        if found:
-            return found[1] not in ("cased", "multi_cased")
+        match = _RELEASE.fullmatch(part)
+        if match:
+            return match[1] not in ("cased", "multi_cased")
     return None
 
 
@@ -296,14 +296,14 @@ def check_case(init_checkpoint: str, directory: str, given: bool) -> None:
     A release is known by the name in init_checkpoint. `directory` may have
     tokenizer settings.
     """
-    wanted, because = case_of_release(init_checkpoint), "its name says so"
-    if wanted is None:
-        wanted = read_settings(directory).get("do_lower_case", given)
+    expected, because = case_of_release(init_checkpoint), "its name says so"
+    if expected is None:
+        expected = read_settings(directory).get("do_lower_case", given)
         because = f"its {SETTINGS} or {FAST} says so"
-    if wanted != given:
+    if expected != given:
         raise errors.InputError(
             f"--do_lower_case={given}, but --init_checkpoint={init_checkpoint} "
-            f"was trained with --do_lower_case={wanted}: {because}"
+            f"was trained with --do_lower_case={expected}: {because}"
         )
 
 
@@ -389,8 +389,8 @@ def _warn_of_added_tokens(directory: str, fast: _Fast | None) -> None:
     ).keys()
     added = sorted(contents - {*vocabulary.SPECIAL_TOKENS})
     if added:
-        shown = ", ".join(added[:_SHOWN])
+        first_tokens = ", ".join(added[:_SHOWN])
         errors.warn_once(
             f"{directory}: {len(added)} added token(s) are split like other "
-            f"words: {shown}"
+            f"words: {first_tokens}"
         )

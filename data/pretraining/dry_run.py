@@ -61,8 +61,8 @@ def estimate(recipe: Recipe, shards_at_once: int = 1) -> Estimate:
     sizes = [tf.io.gfile.stat(path).length for path in recipe.input_files]
     # Documents that the sampling cuts off must not be joined.
     blocks = [x._replace(data=x.data + b"\n\n") for x in _sample(recipe)]
-    taken = sum(block.file_bytes for block in blocks)
-    if not taken:
+    sample_bytes = sum(block.file_bytes for block in blocks)
+    if not sample_bytes:
         raise errors.InputError("--input_file: no text to sample")
     paths = tuple(dict.fromkeys(block.path for block in blocks))
     ending = os.path.splitext(recipe.output_files[0])[1]  # .gz compresses.
@@ -76,7 +76,7 @@ def estimate(recipe: Recipe, shards_at_once: int = 1) -> Estimate:
         )
         recipe.tokenizer.encode(["Warm \u00fcp."])
         begin = time.monotonic()
-        made = generation.make(
+        written = generation.make(
             small,
             manifest_path=os.path.join(folder, "sample.manifest.json"),
             pool=workers.Workers(1, small, ""),
@@ -84,18 +84,21 @@ def estimate(recipe: Recipe, shards_at_once: int = 1) -> Estimate:
             blocks=blocks,
         )
         seconds = time.monotonic() - begin
-    assert made is not None  # One group makes all shards.
-    factor = sum(sizes) / taken
-    work_dir_bytes = _work_dir_bytes(recipe, made.totals)
-    shards, shard_bytes = len(recipe.output_files), made.shards[0].bytes
-    if made.totals["instances"] * factor > shards * generation.SLICE_INSTANCES:
+    assert written is not None  # One group makes all shards.
+    factor = sum(sizes) / sample_bytes
+    work_dir_bytes = _work_dir_bytes(recipe, written.totals)
+    shards, shard_bytes = len(recipe.output_files), written.shards[0].bytes
+    if (
+        written.totals["instances"] * factor
+        > shards * generation.SLICE_INSTANCES
+    ):
         # The slices of a shard are removed after they are joined.
         work_dir_bytes += shard_bytes * shards_at_once // shards
     return Estimate(
         factor=factor,
         file_bytes=sum(sizes),
-        totals=made.totals,
-        records=made.record_count,
+        totals=written.totals,
+        records=written.record_count,
         shard_bytes=shard_bytes,
         work_dir_bytes=work_dir_bytes,
         seconds=seconds,

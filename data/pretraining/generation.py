@@ -130,12 +130,12 @@ def make(
         )
     prefix = manifest_path.removesuffix(manifest.SUFFIX)
     words_path = prefix + manifest.VOCABULARY_SUFFIX
-    made = _find_complete(recipe, manifest_path, words_path)
-    if made is not None:
+    description = _find_complete(recipe, manifest_path, words_path)
+    if description is not None:
         logging.info(
             "%s: these %d records are complete; nothing to do.",
             manifest_path,
-            made.record_count,
+            description.record_count,
         )
         if not file_system.exists(words_path):
             recipe.vocabulary.to_file(words_path)
@@ -155,11 +155,11 @@ def make(
                     "the last of them writes the manifest."
                 )
                 return None
-            made = _manifest(recipe, counts, complete, words_path)
+            description = _manifest(recipe, counts, complete, words_path)
             recipe.vocabulary.to_file(words_path)
-            manifest.write(manifest_path, made)
+            manifest.write(manifest_path, description)
     work_dir.remove(recipe)
-    return made
+    return description
 
 
 def _find_complete(
@@ -176,9 +176,9 @@ def _find_complete(
             )
     if not file_system.exists(path):
         return None
-    found = manifest.read(path)
-    work_dir.refuse_changes(path, found.job, recipe)
-    for shard in found.shards:
+    stored = manifest.read(path)
+    work_dir.refuse_changes(path, stored.job, recipe)
+    for shard in stored.shards:
         name = os.path.join(os.path.dirname(path), shard.file)
         if not file_system.exists(name):
             raise errors.InputError(
@@ -190,7 +190,7 @@ def _find_complete(
                 f"{name}: not the {shard.bytes} bytes that are recorded in "
                 f"{path}; remove all shards and the manifest to make them again"
             )
-    return found
+    return stored
 
 
 def _make_shards(
@@ -685,10 +685,10 @@ def _manifest(
     )
 
 
-def log_totals(made: manifest.Manifest) -> None:
+def log_totals(description: manifest.Manifest) -> None:
     """Logs what was read, what was dropped and why, and what was written."""
-    counts = made.totals
-    passes = counts["pieces"] * made.job["dupe_factor"]
+    counts = description.totals
+    passes = counts["pieces"] * description.job["dupe_factor"]
     logging.info(
         "Read %d documents, %d sentences, %d tokens (%.2f %% unknown).",
         counts["documents"],
@@ -703,12 +703,12 @@ def log_totals(made: manifest.Manifest) -> None:
         counts["invalid_bytes"],
         100 * counts["lost_pieces"] / passes,
     )
-    if made.packing is not None:
+    if description.packing is not None:
         logging.info(
             "Packed %.2f instances a row: %.1f %% padding instead of %.1f %%.",
-            made.packing["packing_factor"],
-            100 - 100 * made.packing["efficiency"],
-            100 - 100 * made.packing["efficiency_unpacked"],
+            description.packing["packing_factor"],
+            100 - 100 * description.packing["efficiency"],
+            100 - 100 * description.packing["efficiency_unpacked"],
         )
     logging.info(
         "Wrote %d total instances, %.1f %% with a random next sentence.",

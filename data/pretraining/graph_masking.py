@@ -89,9 +89,9 @@ def mask(
     number = draw(_REPLACEMENT) % len(tokens)
     replacement = tf.gather(tf.constant(tokens, tf.int32), number)
     is_random = chance < rule.mask_token_prob + rule.random_token_prob
-    shown = tf.where(is_random, replacement, ids)
+    replaced = tf.where(is_random, replacement, ids)
     is_mask = chance < rule.mask_token_prob
-    shown = tf.where(is_mask, tf.constant(vocabulary.mask_id), shown)
+    replaced = tf.where(is_mask, tf.constant(vocabulary.mask_id), replaced)
     # The positions ascend, as in stored records.
     distance = length - tf.range(length)  # From the end: 0 is not a position.
     distances, _ = tf.math.top_k(
@@ -101,7 +101,7 @@ def mask(
     positions = tf.where(used, length - distances, 0)
     labels = tf.gather(ids, positions, batch_dims=1)
     return {
-        "input_ids": tf.where(is_chosen, shown, ids),
+        "input_ids": tf.where(is_chosen, replaced, ids),
         "masked_lm_positions": positions,
         "masked_lm_ids": tf.where(used, labels, 0),
         "masked_lm_weights": tf.cast(used, tf.float32),

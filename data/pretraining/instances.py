@@ -111,32 +111,34 @@ def pair_segments(
     Returns:
       The instances, in the order of the turns.
     """
-    own = np.repeat(
+    document = np.repeat(
         np.arange(documents.start, documents.stop), rule.dupe_factor
     )
-    start = np.asarray(corpus.document_starts[own])
-    last = np.asarray(corpus.document_starts[own + 1])
+    start = np.asarray(corpus.document_starts[document])
+    last = np.asarray(corpus.document_starts[document + 1])
     # Target lengths of A and B together: a few are short.
-    is_short = rng.random(len(own)) < rule.short_seq_prob
-    target = rng.integers(2, rule.max_num_tokens, len(own), endpoint=True)
+    is_short = rng.random(len(document)) < rule.short_seq_prob
+    target = rng.integers(2, rule.max_num_tokens, len(document), endpoint=True)
     target[~is_short] = rule.max_num_tokens
     turns, lost = [], 0
-    while len(own):
-        made, following, cut = _turn(
-            corpus, own, start, last, target, rule, rng
+    while len(document):
+        instances, following, cut = _turn(
+            corpus, document, start, last, target, rule, rng
         )
-        count_accesses(len(own))
-        turns.append(made)
+        count_accesses(len(document))
+        turns.append(instances)
         lost += cut
         unfinished = np.flatnonzero(following < last)
         start = following[unfinished]
-        own, last, target = (x[unfinished] for x in (own, last, target))
+        document, last, target = (
+            x[unfinished] for x in (document, last, target)
+        )
     result = np.concatenate(turns)
     result["key"] = rng.integers(0, 1 << 64, len(result), np.uint64)
     return Pairs(result, lost)
 
 
-def _turn(corpus, own, start, last, target, rule, rng):
+def _turn(corpus, document, start, last, target, rule, rng):
     """Makes the next instance of each walk.
 
     Returns:
@@ -153,7 +155,7 @@ def _turn(corpus, own, start, last, target, rule, rng):
     chosen = np.flatnonzero(is_random)
     a_length = corpus.sentence_starts[a_end] - corpus.sentence_starts[start]
     b_start[chosen], b_end[chosen] = _random_next(
-        corpus, own[chosen], (target - a_length)[chosen], rng
+        corpus, document[chosen], (target - a_length)[chosen], rng
     )
     starts = corpus.sentence_starts
     result, a_cut, b_cut = _truncate(
@@ -170,14 +172,14 @@ def _turn(corpus, own, start, last, target, rule, rng):
     return result, np.where(is_random, a_end, chunk), lost
 
 
-def _random_next(corpus, own, target, rng):
+def _random_next(corpus, document, target, rng):
     """Draws sentences [start, end) of another document, at least one."""
     documents = len(corpus.document_starts) - 1
-    other = rng.integers(0, max(documents - 1, 1), len(own))
-    other += other >= own
+    other = rng.integers(0, max(documents - 1, 1), len(document))
+    other += other >= document
     # The released code gives up after ten draws of the own document.
-    gave_up = rng.random(len(own)) < float(documents) ** -10
-    other = np.where(gave_up, own, other)
+    gave_up = rng.random(len(document)) < float(documents) ** -10
+    other = np.where(gave_up, document, other)
     first = np.asarray(corpus.document_starts[other])
     last = np.asarray(corpus.document_starts[other + 1])
     start = rng.integers(first, last)
@@ -220,13 +222,13 @@ def _truncate(a_start, a_end, b_start, b_end, limit, rng):
 def table_bytes(unsorted: np.ndarray) -> bytes:
     """Returns the contents of a table file, of instances INSTANCE [N]."""
     order = np.argsort(unsorted["key"], kind="stable")
-    found = unsorted[order]
+    instances = unsorted[order]
     marks = np.arange(1, 1 << _INDEX_BITS, dtype=np.uint64) << np.uint64(
         64 - _INDEX_BITS
     )
-    below = np.searchsorted(found["key"], marks)
-    index = np.concatenate([[0], below, [len(found)]]).astype("<i8")
-    return index.tobytes() + found.tobytes()
+    below = np.searchsorted(instances["key"], marks)
+    index = np.concatenate([[0], below, [len(instances)]]).astype("<i8")
+    return index.tobytes() + instances.tobytes()
 
 
 def merge_indexes(path: str, tables: Sequence[str]) -> None:
@@ -248,10 +250,12 @@ def read_ranks(path: str, tables: Sequence[str], ranks: range) -> np.ndarray:
     below = np.fromfile(path, "<i8")
     first = int(np.searchsorted(below, ranks.start, "right")) - 1
     last = int(np.searchsorted(below, ranks.stop, "left"))
-    found = np.concatenate([_read_slice(name, first, last) for name in tables])
-    found = found[np.argsort(found["key"], kind="stable")]
+    instances = np.concatenate(
+        [_read_slice(name, first, last) for name in tables]
+    )
+    instances = instances[np.argsort(instances["key"], kind="stable")]
     begin = ranks.start - int(below[first])
-    return found[begin : begin + len(ranks)]
+    return instances[begin : begin + len(ranks)]
 
 
 def _read_slice(name: str, first: int, last: int) -> np.ndarray:

@@ -78,14 +78,14 @@ def mask(
     replacements = vocabulary.replacement_ids[
         rng.integers(0, len(vocabulary.replacement_ids), positions.shape)
     ]
-    shown = np.where(draw < rule.mask_token_prob, vocabulary.mask_id, labels)
+    replaced = np.where(draw < rule.mask_token_prob, vocabulary.mask_id, labels)
     is_random = (draw >= rule.mask_token_prob) & (
         draw < rule.mask_token_prob + rule.random_token_prob
     )
-    shown = np.where(is_random, replacements, shown)
+    replaced = np.where(is_random, replacements, replaced)
     masked = input_ids.copy()
     rows, columns = np.nonzero(used)
-    masked[rows, positions[rows, columns]] = shown[rows, columns]
+    masked[rows, positions[rows, columns]] = replaced[rows, columns]
     return Masked(
         masked,
         (positions * used).astype(np.int32),

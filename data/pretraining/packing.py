@@ -70,14 +70,17 @@ def pack(
     predicted: list[int] = []
     chosen: list[int] = []
     order = np.argsort(-lengths, kind="stable")
-    for length, wanted in zip(
+    for length, num_predictions in zip(
         lengths[order].tolist(), predictions[order].tolist(), strict=True
     ):
         fitting, row, room = rooms >> length, None, rule.max_seq_length
         if fitting:
             least = length + (fitting & -fitting).bit_length() - 1
             candidate = by_room[least][-1]
-            if predicted[candidate] + wanted <= rule.predictions_per_row:
+            if (
+                predicted[candidate] + num_predictions
+                <= rule.predictions_per_row
+            ):
                 row, room = candidate, least
                 by_room[least].pop()
                 rooms ^= 0 if by_room[least] else 1 << least
@@ -87,7 +90,7 @@ def pack(
             predicted.append(0)
         chosen.append(row)
         held[row] += 1
-        predicted[row] += wanted
+        predicted[row] += num_predictions
         room -= length
         if held[row] < rule.instances_per_row:
             by_room[room].append(row)

@@ -15,7 +15,7 @@ class PhaseBar:
         writing: 61%|######    | 00:42<00:27, 58,301 instances/s
 
     Each phase fills a fraction of the bar in proportion to its expected time,
-    so the remaining time is that of all phases. The rate is the phase's.
+    so the remaining time is that of all phases. The speed is the phase's.
     """
 
     def __init__(self, costs: Mapping[str, float]):
@@ -47,7 +47,7 @@ class PhaseBar:
 
         Yields:
           update(count, is_new=True): adds to what is done. If a killed run has
-          done it before, it is not new and does not affect the rate.
+          done it before, it is not new and does not affect the speed.
         """
         bar, begin = self._bar, time.monotonic()
         bar.set_description_str(name, refresh=False)
@@ -58,9 +58,11 @@ class PhaseBar:
             nonlocal done
             if is_new:
                 done += count
-                rate = done / max(time.monotonic() - begin, 1e-3) / scale
-                shown = f"{rate:,.{0 if rate >= 10 else 1}f} {unit}/s"
-                bar.set_postfix_str(shown, refresh=False)
+                seconds = max(time.monotonic() - begin, 1e-3)
+                speed = done / seconds / scale
+                decimals = 0 if speed >= 10 else 1
+                text = f"{speed:,.{decimals}f} {unit}/s"
+                bar.set_postfix_str(text, refresh=False)
             else:
                 bar.initial += count * fraction
             # Rounding must not make the bar overflow.
@@ -69,6 +71,6 @@ class PhaseBar:
         yield update
         self._ended += self._fractions[name]
         rest = self._ended - bar.n
-        if not done:  # Nothing was new, so this must not affect the rate.
+        if not done:  # Nothing was new, so this must not affect the speed.
             bar.initial += rest
         bar.update(min(rest, bar.total - bar.n))

@@ -105,15 +105,15 @@ class Recipe:
             flags["words"] = self.words
         if self.text_column is not None:
             flags["text_column"] = self.text_column
-        found = stamp.flags("records", flags)
+        result = stamp.flags("records", flags)
         for name, value, shown in (
             ("format_version", FORMAT_VERSION, "this program's format_version"),
             ("input_files", inputs, "--input_file"),
             ("output_files", outputs, _OUTPUT_FLAGS),
             ("vocabulary", self.vocabulary.sha256, "--vocab_file"),
         ):
-            found |= stamp.flags("records", {name: value}, shown=shown)
-        return found
+            result |= stamp.flags("records", {name: value}, shown=shown)
+        return result
 
     def rng(self, purpose: str, number: int) -> np.random.Generator:
         """Returns the random generator of one task.

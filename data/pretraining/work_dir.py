@@ -106,11 +106,11 @@ def table_path(recipe: Recipe, number: int) -> str:
 
 @contextlib.contextmanager
 def locked(
-    recipe: Recipe, own: Sequence[str], role: str = ""
+    recipe: Recipe, shards: Sequence[str], role: str = ""
 ) -> Iterator[None]:
     """Holds the working directory's lock; makes or continues the directory.
 
-    Runs of one recipe that make different shards (`own`) need different roles.
+    Runs of one recipe that make different shards need different roles.
 
     Raises:
       InputError: another run holds the lock, or the directory or a shard
@@ -140,7 +140,7 @@ def locked(
         else:
             refuse_changes(where, now, recipe)
         with one_at_a_time(recipe, "verifying"):
-            _verify(recipe, own)
+            _verify(recipe, shards)
         yield
 
 
@@ -176,13 +176,13 @@ def receipt(recipe: Recipe, path: str) -> dict | None:
     try:
         # Not `metadata.read`: the receipt of x.gz is also x.gz, but plain JSON.
         with file_system.open_binary(name) as file:
-            found = file_system.parse_json(file.read(), name)
-        metadata.convert(found, _Receipt, name)
+            values = file_system.parse_json(file.read(), name)
+        metadata.convert(values, _Receipt, name)
     except (FileNotFoundError, errors.InputError):
         return None
     if not file_system.exists(path):
         return None
-    return found if tf.io.gfile.stat(path).length == found["bytes"] else None
+    return values if tf.io.gfile.stat(path).length == values["bytes"] else None
 
 
 def discard(recipe: Recipe, path: str) -> None:
@@ -264,33 +264,35 @@ def _verify(recipe: Recipe, own: Sequence[str]) -> None:
 
 
 def _is_intact(recipe: Recipe, path: str) -> bool:
-    found = receipt(recipe, path)
-    if found is None:
+    written = receipt(recipe, path)
+    if written is None:
         return False
-    if found["crc32"] is None:
+    if written["crc32"] is None:
         try:
-            return records.counts([path]) == [found["records"]]
+            return records.counts([path]) == [written["records"]]
         except errors.InputError:
             return False
     crc32 = 0
     with open(path, "rb") as file:
         while data := file.read(1 << 20):
             crc32 = zlib.crc32(data, crc32)
-    return crc32 == found["crc32"]
+    return crc32 == written["crc32"]
 
 
 def _refuse_other_files(work_dir: str) -> None:
     """Prevents other people's files from being removed with the directory."""
     names = os.listdir(work_dir) if file_system.is_folder(work_dir) else []
     # A run of this recipe writes these first, and may have begun by now.
-    own = ("lock", _RECIPE, f".{_RECIPE}")
-    others = [
-        name for name in names if not name.startswith(own) and name != _FINISHED
+    own_prefixes = ("lock", _RECIPE, f".{_RECIPE}")
+    other_names = [
+        name
+        for name in names
+        if not name.startswith(own_prefixes) and name != _FINISHED
     ]
-    if others and _RECIPE not in names:
+    if other_names and _RECIPE not in names:
         raise errors.InputError(
-            f"{work_dir}: holds {min(others)}, but is removed when the shards "
-            "are complete; choose another --work_dir or move it"
+            f"{work_dir}: holds {min(other_names)}, but is removed when the "
+            "shards are complete; choose another --work_dir or move it"
         )
 
 
@@ -304,14 +306,14 @@ def _refuse_other_shards(recipe: Recipe) -> None:
         raise errors.InputError(
             f"{paths[0]}: its directory cannot be made: {errors.reason(error)}"
         ) from None
-    others = set(map(os.path.basename, paths)) & set(
+    other_shards = set(map(os.path.basename, paths)) & set(
         tf.io.gfile.listdir(folder)
     )
-    if others:
+    if other_shards:
         raise errors.InputError(
-            f"{os.path.join(folder, min(others))}: exists and does not belong "
-            f"to this run, or this run's {recipe.work_dir} was lost; choose "
-            "another output directory or remove it"
+            f"{os.path.join(folder, min(other_shards))}: exists and does not "
+            f"belong to this run, or this run's {recipe.work_dir} was lost; "
+            "choose another output directory or remove it"
         )
 
 
@@ -375,8 +377,8 @@ class TokenWriter:
             for kind, file in self._files.items():
                 grown = max(0, lengths[kind] - self._lengths[kind])
                 size = os.fstat(file.fileno()).st_size  # Limits the memory.
-                wanted = grown * self._dtypes[kind].itemsize
-                data = file.read(min(wanted, size))
+                expected = grown * self._dtypes[kind].itemsize
+                data = file.read(min(expected, size))
                 crc32[kind] = zlib.crc32(data, self._crc32[kind])
             if crc32 != dataclasses.asdict(state.crc32):
                 break

@@ -512,10 +512,10 @@ def row_ids(row_splits: tf.Tensor) -> tf.Tensor:
       row_splits: int64 [rows + 1].
     """
     positions = tf.range(row_splits[-1])
-    found = tf.searchsorted(
+    ends = tf.searchsorted(
         row_splits, positions, side="right", out_type=tf.int64
     )
-    return found - 1
+    return ends - 1
 
 
 def _search(values: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:

@@ -46,13 +46,13 @@ class Compiler:
         key = (function, is_given, *sorted(options.items()))
         if key not in self._compiled:
 
-            def wide(*given):
-                rest = map(_widened, given)
+            def wide(*arguments):
+                rest = map(_widened, arguments)
                 filled = [next(rest) if x else None for x in is_given]
                 # What the function calls is compiled as a part of it.
                 with replacement.using(None):
                     result = function(*filled, **options)
-                return tf.cast(result, given[0].dtype)
+                return tf.cast(result, arguments[0].dtype)
 
             self._compiled[key] = _with_gradient(wide)
         given = [ops.convert_to_tensor(x) for x in tensors if x is not None]
@@ -81,9 +81,9 @@ def _with_gradient(function: Callable[..., tf.Tensor]) -> Callable:
     @tf.custom_gradient
     def call(*tensors):
         def gradients(upstream):
-            found = iter(backward(upstream, *tensors))
+            results = iter(backward(upstream, *tensors))
             return [
-                next(found) if x.dtype.is_floating else None for x in tensors
+                next(results) if x.dtype.is_floating else None for x in tensors
             ]
 
         return forward(*tensors), gradients

@@ -103,14 +103,14 @@ def softmax(scores: tf.Tensor, attention_bias: tf.Tensor) -> tf.Tensor:
 @functools.cache
 def _primitives() -> Mapping[str, Function]:
     """Returns those that are faster and correct on this machine, by name."""
-    found: dict[str, Function] = {}
+    primitives: dict[str, Function] = {}
     if precision.cpu_multiplies_bfloat16():
         with tf.init_scope():  # The caller traces a graph.
             if layer_norm_is_correct():
-                found["layer_norm"] = layer_norm
+                primitives["layer_norm"] = layer_norm
             if softmax_is_correct():
-                found["softmax"] = softmax
-    return found
+                primitives["softmax"] = softmax
+    return primitives
 
 
 def layer_norm_is_correct() -> bool:
@@ -139,21 +139,21 @@ def _largest_error(
 ) -> float:
     """Returns the largest |p - f| / (1 + |f|), infinity without a primitive."""
 
-    first, *others = arguments
+    first, *options = arguments
     # The graph optimizer does not find a layer_norm of known shape, as its
     # constants are folded, and replaces no input or output of a graph.
     signature = tf.TensorSpec([None, *first.shape[1:]], first.dtype)
 
     @tf.function(input_signature=[signature], autograph=False)
     def run(x):
-        return primitive(x + 0, *others) + 0
+        return primitive(x + 0, *options) + 0
 
     expected = tf.cast(formula(*arguments), tf.float32)
     try:
-        found = tf.cast(run(first), tf.float32)
+        result = tf.cast(run(first), tf.float32)
     except tf.errors.OpError:  # oneDNN "could not create a primitive".
         return math.inf
-    difference = tf.abs(found - expected) / (1.0 + tf.abs(expected))
+    difference = tf.abs(result - expected) / (1.0 + tf.abs(expected))
     return float(tf.reduce_max(difference))
 
 
@@ -184,11 +184,11 @@ class Predictions:
         Does nothing for other dtypes.
         """
         self._is_used = model.compute_dtype in _DTYPES
-        found = []
+        kernels = []
         if self._is_used:
-            found = [v for v in model.variables if v.path.endswith("kernel")]
-        size = sum(int(np.prod(v.shape)) * 4 for v in found)
-        self._variables = found if size <= _MOST_BYTES else []
+            kernels = [v for v in model.variables if v.path.endswith("kernel")]
+        size = sum(int(np.prod(v.shape)) * 4 for v in kernels)
+        self._variables = kernels if size <= _MOST_BYTES else []
         self._values = [np.array(_view(v)) for v in self._variables]
 
     def are_current(self) -> bool:
