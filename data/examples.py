@@ -282,6 +282,11 @@ def _warn_of_odd_labels(examples: Examples, labels: Collection[str]) -> None:
     if missing:
         text = "%s: %r is taken for a label like others, not for a missing one"
         logging.warning(text, examples.path, missing[0])
+    warn_of_alike(examples.path, labels)
+
+
+def warn_of_alike(path: str, labels: Iterable[str]) -> None:
+    """Logs each label of a file that looks or means the same as another."""
     spelled: dict[str, str] = {}
     for label in sorted(labels):
         other = spelled.setdefault(_look(label), label)
@@ -289,7 +294,7 @@ def _warn_of_odd_labels(examples: Examples, labels: Collection[str]) -> None:
             composed = {unicodedata.normalize("NFC", x) for x in (other, label)}
             show = repr if len(composed) == 2 else ascii  # \u00e9, e\u0301
             text = "%s: %s and %s are taken for different labels"
-            logging.warning(text, examples.path, show(other), show(label))
+            logging.warning(text, path, show(other), show(label))
 
 
 def _warn_of_values(examples: Examples, labels: Collection[str]) -> None:
@@ -310,7 +315,7 @@ def _warn_of_values(examples: Examples, labels: Collection[str]) -> None:
 def _look(label: str) -> str:
     """Returns the same text for labels that look or mean the same."""
     text = "".join(x for x in label if unicodedata.category(x) != "Cf")
-    text = unicodedata.normalize("NFKC", text).casefold()
+    text = unicodedata.normalize("NFKC", text).casefold().strip()
     try:
         return repr(float(text))
     except ValueError:

@@ -175,14 +175,25 @@ def _check_other_columns(
     word: int,
     tag: int,
 ) -> None:
-    """Warns of parts of speech or chunks if another column has entities."""
-    types = _types(columns[tag])
-    if types is not None and not types <= _CHUNK_TYPES:
-        return
+    """Warns if another column has entities, or most of them.
+
+    Else, the tags are parts of speech or chunks, or the entities within the
+    entities of the other column, as in GermEval's files.
+    """
+    tags = columns[tag]
+    types = _types(tags)
+    has_entities = types is not None and not types <= _CHUNK_TYPES
+    tagged = len(tags) - tags.count("O")
     for i, column in enumerate(columns):
         other_types = _types(column) if i not in (word, tag) else None
+        if has_entities and len(column) - column.count("O") <= 2 * tagged:
+            continue
         if other_types and not other_types <= _CHUNK_TYPES:
-            k = next(k for k, x in enumerate(column) if x != "O")
+            k = next(
+                k
+                for k, x in enumerate(column)
+                if x != "O" and (not has_entities or tags[k] == "O")
+            )
             errors.warn_once(
                 f"{path}:{rows[k].number}: column {tag} has the tag "
                 f"{columns[tag][k]!r}, but column {i} {column[k]!r}; "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from data import features, schema, text_files
+from data import examples, features, schema, text_files
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
@@ -28,8 +28,9 @@ _STEMS = {
     TEST: ("test",),
 }
 _ENDINGS = (".txt", ".conll", *word_files.TABLE_FORMS)
-# Prefixes in another form: b-per, B_PER, PER-B; and other signs for O.
-_SPAN_LIKE = re.compile("^(?:[biesBIES][-_].|o$|0$)|.[-_][BIES]$")
+# Prefixes in another form: b-per, B_PER, PER-B; other signs for O; brackets, as
+# in the files of CoNLL-2012: (PER*, *, *).
+_SPAN_LIKE = re.compile(r"^(?:[biesBIES][-_].|o$|0$|\*$|\(.)|.[-_][BIES]$|.\)$")
 _MANY_TAGS = 500
 _CHECKED_AT_ONCE = 1024  # Sentences.
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
@@ -55,7 +56,13 @@ class Files:
             for name in names
             for compressed in ("", *file_system.COMPRESSED)
         ]
-        return next((path for path in paths if file_system.exists(path)), None)
+        found = list(filter(file_system.exists, paths))
+        if len(found) > 1:
+            errors.warn_once(
+                f"{found[0]} is the {split} set, not "
+                f"{errors.listed(found[1:])}; --{split}_file chooses another"
+            )
+        return found[0] if found else None
 
     def read(self, split: str) -> word_files.Sentences:
         """Reads the file of a split."""
@@ -393,6 +400,8 @@ def _find_labels(
     if not kinds:
         raise errors.InputError(f"{sentences.path}: all tags are O")
     logging.info("%s: %s, %s", sentences.path, tag_scheme, ", ".join(kinds))
+    if tag_scheme != tag_spans.PLAIN:
+        examples.warn_of_alike(sentences.path, kinds)
     if tag_scheme == tag_spans.PLAIN and scheme is None:
         _warn_of_plain(sentences, kinds)
     return tag_spans.labels(types or kinds, model_scheme)

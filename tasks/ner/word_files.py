@@ -366,9 +366,14 @@ def read_table_blocks(
     first = next(text_files.read_named([path], form), None)
     if first is None:
         raise errors.InputError(f"{path}: has no rows")
-    if fields.tags is not None and fields.tag_names is None:
-        names = _stored_names(path, fields.tags)
+    names = None if fields.tags is None else _stored_names(path, fields.tags)
+    if fields.tag_names is None:
         fields = dataclasses.replace(fields, tag_names=names)
+    elif names is not None and names != list(fields.tag_names):
+        errors.warn_once(
+            f"{path}: its metadata names the tags {errors.listed(names)}, but "
+            f"--tag_names {errors.listed(fields.tag_names)}"
+        )
     if fields.is_optional and fields.tags not in first.cells:
         errors.warn_once(
             f"{path}: no field {fields.tags!r}, so no tags, only "

@@ -95,6 +95,11 @@ WARNED = {
         {},
         ":1: .*'I-NP'.*'B-PER'.*--tag_column=2",
     ),
+    "inner_entities_last": (
+        lines(WORDS, NER, ["O"] * 8 + ["B-PER"] + ["O"] * 3),
+        {},
+        ":1: .*column 2 has the tag 'O', but column 1 'B-PER'.*--tag_column=1",
+    ),
     "spaces": (
         lines(["a", "b"], ["O", "B- PER"], separator="\t"),
         {},
@@ -121,6 +126,7 @@ RIGHT = {
     "numbers_beside": (lines(numbers(), *SENTENCE), {"word_column": 1}),
     "numbers_last": (lines(*SENTENCE, numbers()), {"tag_column": 3}),
     "words_alone": (lines(WORDS), {}),
+    "other_annotator": (lines(WORDS, NER, NER[:-2] + ["O", "O"]), {}),
     "numbers_alone": (lines(numbers()), {}),
     "pound": ("# #\n" + lines(WORDS, POS), {}),
     "hashtag": ("#x HT\n" + lines(WORDS, POS), {}),

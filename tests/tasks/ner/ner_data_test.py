@@ -42,6 +42,15 @@ def test_compressed_files_are_found_by_their_usual_names(folder):
     assert data.has("test") and not data.has("dev")
 
 
+def test_a_second_file_of_a_set_is_named(folder, caplog):
+    (folder / "valid.jsonl").write_text("{}")
+    with caplog.at_level("WARNING", logger="absl"):
+        data = open_folder(folder)
+        assert data.files.find("dev") == f"{folder}/dev.txt"
+    expected = f"{folder}/dev.txt is the dev set, not {folder}/valid.jsonl; --"
+    assert expected in caplog.text
+
+
 def test_the_columns_integers_have_the_names_of_the_flag(folder):
     path = folder / "dev.txt"
     path.write_text("a 1\nb 0\n")
@@ -81,6 +90,10 @@ def test_a_training_set_with_a_single_plain_tag_is_warned_of(folder, caplog):
         ("PER-B PER-I X", "PER-B, PER-I: no tag"),
         ("PER O LOC", ":2: O: no tag has"),
         ("PER PER 0 LOC", ":3: 0: no tag has .* letter O, not the digit 0"),
+        ("(PER* *) *", r"\(PER\*, \*, \*\): no tag has a prefix"),
+        ("-LRB- ( ) SYM", None),
+        ("B-PER B-ORG O", None),
+        ("B-PER B-Per O", "'PER' and 'Per' are taken for different labels"),
         ("0 1 2", ":1: the tags are integers, such as 0; --tag_names="),
         ("NN VB PRP-$", None),
         (
@@ -94,6 +107,10 @@ def test_a_training_set_with_a_single_plain_tag_is_warned_of(folder, caplog):
         "suffix",
         "bare",
         "zero",
+        "brackets",
+        "parentheses",
+        "types",
+        "types_alike",
         "integers",
         "plain",
         "numbers",

@@ -435,11 +435,17 @@ def test_tags_may_be_strings_or_named_integers(tmp_path, name, compress):
         read_table(write_rows(path, ROWS, compress), tag_names=NAMES)
 
 
-def test_parquet_may_name_its_integers(tmp_path):
+def test_parquet_may_name_its_integers(tmp_path, caplog):
     path = tmp_path / "a.parquet"
     check(read_table(write_parquet(path, ROWS)))
     check(read_table(write_parquet(path, NUMBERED, NAMES)))
     check(read_table(write_parquet(path, NUMBERED), tag_names=NAMES))
+    write_parquet(path, NUMBERED, NAMES[::-1])
+    assert not caplog.text
+    with caplog.at_level("WARNING", logger="absl"):
+        check(read_table(str(path), tag_names=NAMES))
+    names = ", ".join(NAMES[::-1])
+    assert f"a.parquet: its metadata names the tags {names}, b" in caplog.text
 
 
 def test_names_are_a_list_or_a_file(tmp_path):
