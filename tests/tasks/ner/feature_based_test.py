@@ -3,6 +3,7 @@
 python -m pytest tests/tasks/ner/feature_based_test.py
 """
 
+import full_disk
 import keras
 import numpy as np
 import pytest
@@ -155,3 +156,11 @@ def test_the_digest_tells_weights_apart(model):
     assert feature_based._digest_with_paths(other) == before
     other.weights[0].assign(other.weights[0] + 1)
     assert feature_based._digest_with_paths(other) != before
+
+
+def test_activations_that_do_not_fit_on_the_disk_are_named(
+    tmp_path, features, model
+):
+    with full_disk.longest_file(10), pytest.raises(OSError) as caught:
+        prepare(tmp_path, [4], features, model)
+    assert caught.value.filename == str(tmp_path / "set.float16")
