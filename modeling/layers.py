@@ -363,9 +363,7 @@ class SelfAttention(Layer):
         Returns:
             float [B, Q, H].
         """
-        query = self._split_heads(self.query(x))  # [B, N, Q, D]
-        key = self._split_heads(self.key(memory))  # [B, N, S, D]
-        value = self._split_heads(self.value(memory))  # [B, N, S, D]
+        query, key, value = self.project(x, memory)
 
         def attend_all(query, key, value):
             return attend(
@@ -378,7 +376,12 @@ class SelfAttention(Layer):
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, Q, N, D]
         return ops.reshape(context, ops.shape(x))
 
-    def _split_heads(self, x):
+    def project(self, x, memory):
+        """Computes query [B, N, Q, D], key and value [B, N, S, D]."""
+        query, key, value = self.query(x), self.key(memory), self.value(memory)
+        return tuple(self.split_heads(y) for y in (query, key, value))
+
+    def split_heads(self, x):
         """Maps float [B, S, H] to float [B, N, S, D]."""
         batch, length, size = ops.shape(x)
         shape = (batch, length, self.num_heads, size // self.num_heads)

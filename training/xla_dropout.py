@@ -43,17 +43,17 @@ def draw_mask(
         shape: shape of the result.
         threshold: the fraction to drop, times 2^16.
     """
-    words = _words(tf.range(math.prod(shape)), seed)
+    words = hash_words(tf.range(math.prod(shape)), seed)
     return tf.reshape(words >= np.uint32(threshold << 16), shape)
 
 
 def derive_seed(seed: tf.Tensor, *, number: int) -> tf.Tensor:
     """Hashes a seed, int32 [2], and a number to int32 [2]."""
     numbers = tf.constant([2 * number, 2 * number + 1])
-    return tf.bitcast(_words(numbers, seed), tf.int32)
+    return tf.bitcast(hash_words(numbers, seed), tf.int32)
 
 
-def _words(index: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+def hash_words(index: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Hashes int32 [n] and a seed to uint32 [n].
 
     The second half of the seed enters between the products, with two products
