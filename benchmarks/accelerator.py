@@ -8,7 +8,8 @@ BERT-Base and BERT-Large train through training.step.TrainStep on arrays in
 memory; the table has the time of a step, the model FLOPs utilization, the peak
 memory, the first losses beside the CPU's, and the kernels of the slowest
 configuration. `results.jsonl` gets a line as soon as a configuration has been
-measured; `results.json` and `table.md` are written at the end.
+measured; `results.json` and `table.md` are written at the end. For
+--plan=levers and --plan=peer see accelerator_trials.py.
 
 A configuration that fails, for lack of memory or otherwise, is a row with the
 reason. The most important ones come first; --minutes leaves out the last.
@@ -17,10 +18,7 @@ reason. The most important ones come first; --minutes leaves out the last.
 import dataclasses
 import json
 import os
-import queue
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -28,13 +26,15 @@ from typing import Any, Literal
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
 import accelerator_cases as cases
+import accelerator_process
+import accelerator_trials
 import smoke
 from absl import logging
 
 from foundation import config_flags
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
 Case = cases.Case
+Worker = accelerator_process.Worker
 field = config_flags.field
 
 
@@ -43,8 +43,9 @@ class Config:
     """What to measure, how long, and relative to what."""
 
     output_dir: str = field("Where the results go.")
-    plan: Literal["full", "short", "smoke"] = field(
-        "short: without the less important half; smoke: a few small models.",
+    plan: Literal["full", "short", "smoke", "levers", "peer"] = field(
+        "short: without the less important half; smoke: a few small models; "
+        "levers: what may shorten a step; peer: transformers.",
         "full",
     )
     minutes: float = field("Starts no configuration after so many.", 15.0)
@@ -57,12 +58,17 @@ class Config:
         "Replaces every size by tiny and divides batches.", False
     )
     only: str | None = field("Comma list of parts of names to run.", None)
+    peer_python: str = field(
+        "Python with torch and transformers, for --plan=peer.", sys.executable
+    )
 
 
 def plan(name: str) -> list[Case]:
     """Returns the configurations, the most important first."""
     if name == "smoke":
         return _smoke()
+    if name in accelerator_trials.PLANS:
+        return accelerator_trials.PLANS[name]()
     half = {"precision": "bfloat16"}
     first = [
         Case(name="base 128", batch=256, **half),
@@ -162,75 +168,6 @@ def shrunk(case: Case) -> Case:
     )
 
 
-class Worker:
-    """A process of accelerator_cases.py, started when it is needed."""
-
-    def __init__(self, *, cpu: bool = False):
-        """Starts nothing yet; `cpu` hides the GPUs from it."""
-        self._environment = dict(os.environ)
-        if cpu:
-            self._environment["CUDA_VISIBLE_DEVICES"] = "-1"
-        self._process: subprocess.Popen | None = None
-        self._lines: queue.Queue[str | None] = queue.Queue()
-        self.device: dict[str, Any] = {}
-
-    def start(self) -> None:
-        """Starts the process if none is running."""
-        if self._process is not None:
-            return
-        self._process = subprocess.Popen(
-            [sys.executable, os.path.join(_HERE, "accelerator_cases.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=self._environment,
-        )
-        self._lines = queue.Queue()
-        threading.Thread(
-            target=_read, args=(self._process, self._lines), daemon=True
-        ).start()
-        line = self._lines.get()
-        if line is None:
-            self._process = None
-            raise RuntimeError("accelerator_cases.py does not start; see above")
-        self.device = json.loads(line)
-
-    def send(self, case: Case, directory: str) -> None:
-        """Starts a case; `receive` returns its result."""
-        self.start()
-        request = {"case": dataclasses.asdict(case), "directory": directory}
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-
-    def receive(self, case: Case, timeout: float) -> dict[str, Any]:
-        """Returns the result; a process that ended or hangs is one too."""
-        try:
-            line = self._lines.get(timeout=timeout)
-        except queue.Empty:
-            self.stop()
-            failure = f"stopped after {timeout:.0f} s"
-            return {**dataclasses.asdict(case), "failure": failure}
-        if line is None:
-            code = self._process.wait()
-            self._process = None
-            failure = f"the process ended with code {code}"
-            return {**dataclasses.asdict(case), "failure": failure}
-        return json.loads(line)
-
-    def stop(self) -> None:
-        """Ends the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-
-def _read(process: subprocess.Popen, lines: queue.Queue) -> None:
-    for line in process.stdout:
-        lines.put(line)
-    lines.put(None)
-
-
 def run(
     selected: Sequence[Case], config: Config, device: Worker, cpu: Worker
 ) -> Iterator[dict[str, Any]]:
@@ -290,16 +227,6 @@ def _slowest(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return min(half or found, key=lambda r: r["tflops"], default=None)
 
 
-def peak_tflops(case: Mapping[str, Any], name: str, given: float | None):
-    """Returns the peak that a case is compared with, or None."""
-    from training import throughput
-
-    precision = case["precision"]
-    if given is not None and precision in ("bfloat16", "float16"):
-        return given
-    return throughput.published(name, precision)
-
-
 def table(
     results: Sequence[Mapping[str, Any]],
     device: Mapping[str, Any],
@@ -317,7 +244,9 @@ def table(
     ]
     for r in results:
         if r["work"] in ("train", "predict"):
-            lines.append(_row(r, peak_tflops(r, device["device"], given_peak)))
+            lines.append(
+                _row(r, cases.peak_tflops(r, device["device"], given_peak))
+            )
     lines += _loss_table([r for r in results if r["work"] == "losses"])
     for r in results:
         if r["work"] == "profile":
@@ -393,7 +322,16 @@ def select(config: Config) -> list[Case]:
 def main(config: Config) -> None:
     """Measures, writes the results and prints the table."""
     os.makedirs(config.output_dir, exist_ok=True)
-    device, cpu = Worker(), Worker(cpu=True)
+    if config.plan in accelerator_trials.PLANS:
+        return accelerator_trials.main(
+            select(config),
+            config.output_dir,
+            minutes=config.minutes,
+            case_seconds=config.case_seconds,
+            given_peak=config.peak_tflops,
+            peer_python=config.peer_python,
+        )
+    device, cpu = Worker(), Worker(environment={"CUDA_VISIBLE_DEVICES": "-1"})
     results = []
     try:
         device.start()

@@ -50,6 +50,9 @@ class Case:
         recompute: what the backward pass computes again; see BertEncoder.
         dropout: rate of hidden states and attention probabilities.
         seconds: how long to measure, after compilation.
+        xla_flags: added to XLA_FLAGS, for a process of the case's own.
+        tf_xla_flags: the same of TF_XLA_FLAGS.
+        levers: comma list of accelerator_levers.LEVERS, or a form of the peer.
     """
 
     name: str
@@ -64,6 +67,9 @@ class Case:
     recompute: str = "nothing"
     dropout: float = 0.1
     seconds: float = 3.0
+    xla_flags: str = ""
+    tf_xla_flags: str = ""
+    levers: str = ""
 
 
 def model_config(case: Case):
@@ -290,14 +296,16 @@ def predictor(case: Case) -> Callable[[int], None]:
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
-def measure(case: Case, directory: str) -> dict[str, Any]:
-    """Compiles, then times calls of several steps; returns the medians.
+def time_calls(
+    case: Case, make: Callable[[], Callable[[int], Any]]
+) -> tuple[dict[str, float], Callable[[int], Any], Any]:
+    """Makes what runs steps and times calls of several steps.
 
-    A profile is taken afterwards, so that its times are without the profiler.
+    Returns:
+        The medians, what runs steps, and the result of its last call.
     """
     started = time.perf_counter()
-    _reset_peak()
-    run = (predictor if case.work == "predict" else trainer)(case)
+    run = make()
     run(1)
     first = time.perf_counter() - started
     run(2)
@@ -317,10 +325,27 @@ def measure(case: Case, directory: str) -> dict[str, Any]:
         "spread": (max(taken) - min(taken)) / seconds,
         "first_call_seconds": first,
         "sequences_per_second": case.batch / seconds,
-        "peak_gib": _peak_gib(),
-        # After the peak, because it makes a model.
-        "tflops": case.batch * sequence_flops(case) / seconds / 1e12,
     }
+    return values, run, results
+
+
+def measure(
+    case: Case, directory: str, flops: float | None = None
+) -> dict[str, Any]:
+    """Measures a case; `flops` are those of one sequence, if they are known.
+
+    A profile is taken afterwards, so that its times are without the profiler.
+    """
+    import accelerator_levers
+
+    _reset_peak()
+    make = predictor if case.work == "predict" else trainer
+    with accelerator_levers.using(case.levers):
+        values, run, results = time_calls(case, lambda: make(case))
+    values["peak_gib"] = _peak_gib()
+    # After the peak, because it makes a model.
+    flops = flops or sequence_flops(case)
+    values["tflops"] = flops * values["sequences_per_second"] / 1e12
     if case.work != "predict":
         values["last_loss"] = float(results.sums[-1, 0])
         values["skipped"] = int((~results.is_applied).sum())
@@ -368,16 +393,35 @@ def _peak_gib() -> float:
     if _gpus():
         peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
         return peak / 2**30
+    return process_peak_gib()
+
+
+def process_peak_gib() -> float:
+    """Returns the peak of this process's memory."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def run_case(case: Case, directory: str) -> dict[str, Any]:
+def peak_tflops(
+    case: Mapping[str, Any], name: str, given: float | None
+) -> float | None:
+    """Returns the peak that a case is compared with, or None."""
+    from training import throughput
+
+    precision = case["precision"]
+    if given is not None and precision in ("bfloat16", "float16"):
+        return given
+    return throughput.published(name, precision)
+
+
+def run_case(
+    case: Case, directory: str, flops: float | None = None
+) -> dict[str, Any]:
     """Returns the case's result; a failure is its text."""
     try:
         if case.work == "losses":
             values = first_losses(case)
         else:
-            values = measure(case, directory)
+            values = measure(case, directory, flops)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         kind = type(error).__name__
@@ -417,7 +461,8 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         case = Case(**request["case"])
-        json.dump(run_case(case, request["directory"]), out)
+        flops = request["sequence_flops"]
+        json.dump(run_case(case, request["directory"], flops), out)
         out.write("\n")
 
 

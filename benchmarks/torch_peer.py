@@ -38,7 +38,9 @@ def step(model, loss: torch.Tensor, optimizer) -> float:
     return norm.item()
 
 
-def adamw(model, learning_rate: float) -> torch.optim.AdamW:
+def adamw(
+    model, learning_rate: float, *, fused: bool | None = None
+) -> torch.optim.AdamW:
     """Returns AdamW with google-research/bert's weight decay and epsilon.
 
     Biases and LayerNorm are exempt, as in the Trainer. PyTorch's default
@@ -52,7 +54,7 @@ def adamw(model, learning_rate: float) -> torch.optim.AdamW:
         {"params": decayed, "weight_decay": 0.01},
         {"params": others, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=learning_rate, eps=1e-6)
+    return torch.optim.AdamW(groups, lr=learning_rate, eps=1e-6, fused=fused)
 
 
 def batches(

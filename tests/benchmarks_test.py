@@ -22,14 +22,19 @@ BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
 # Files without a smallest size of their own -> the benchmark that runs them.
 PARTS = {
     "accelerator_cases": "accelerator",
+    "accelerator_levers": "accelerator_cases",
+    "accelerator_process": "accelerator",
+    "accelerator_trials": "accelerator",
     "comparison": "finetuning_speed",
     "examples": "finetuning_speed",
+    "hlo_transposes": "accelerator_trials",
     "our_side": "finetuning_speed",
     "smoke": "finetuning_speed",
     "trace_table": "accelerator_cases",
 }
 # The same of the peers, which need torch, transformers or onnxruntime.
 PEERS = {
+    "accelerator_peer": "accelerator_trials",
     "one_hour_peer": "one_hour",
     "serving_peer": "serving",
     "squad_peer": "squad_scores",

@@ -123,8 +123,10 @@ def test_the_slowest_of_16_bits_is_profiled(benchmark):
 def test_utilization_is_relative_to_the_precisions_own_peak(benchmark):
     name = "NVIDIA H100 80GB HBM3"
     peaks = [
-        benchmark.peak_tflops({"precision": precision}, name, None)
+        benchmark.cases.peak_tflops({"precision": precision}, name, None)
         for precision in ("bfloat16", "tf32", "float32")
     ]
     assert peaks == [989.0, 494.0, 67.0]
-    assert benchmark.peak_tflops({"precision": "float16"}, name, 5.0) == 5.0
+    assert (
+        benchmark.cases.peak_tflops({"precision": "float16"}, name, 5.0) == 5.0
+    )
