@@ -366,11 +366,7 @@ def _read_below_header(path: str, form: str) -> Iterator[Row]:
         raise errors.InputError(f"{path}: is empty")
     if form == "tsv":
         header = list(map(_unquoted, header))
-    for name in filter(None, header):
-        if header.count(name) > 1:
-            raise errors.InputError(
-                f"{path}: the header names the column {name!r} twice"
-            )
+    check_header(path, header)
     rows = _filled(rows, header)
     for row in _without_quotes(path, rows, header) if form == "tsv" else rows:
         cells = row.cells
@@ -383,6 +379,15 @@ def _read_below_header(path: str, form: str) -> Iterator[Row]:
         if is_header_again(cells, header):
             raise errors.InputError(f"{row.where}: {HEADER_AGAIN}")
         yield Row(path, row.line, dict(zip(header, cells, strict=True)))
+
+
+def check_header(path: str, header: Sequence[str]) -> None:
+    """Refuses columns of the same name, one of which would be lost."""
+    for name in filter(None, header):
+        if header.count(name) > 1:
+            raise errors.InputError(
+                f"{path}: the header names the column {name!r} twice"
+            )
 
 
 def _without_quotes(

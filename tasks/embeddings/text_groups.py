@@ -69,6 +69,13 @@ class TextGroups:
         values = examples.encode_labels(self.texts, examples.REGRESSION, ())
         if max_score is None:
             return values
+        largest = float(np.abs(values).max())
+        if largest <= max_score / 2 and max_score > 1:
+            errors.warn_once(
+                f"{self.texts.path}: --max_score={max_score:g}, but the "
+                f"largest score is {largest:g}, so no cosine is to be above "
+                f"{largest / max_score:.2g}"
+            )
         too_large = np.abs(values[:, 0]) > max_score
         if too_large.any():
             first = int(np.argmax(too_large))
@@ -124,7 +131,7 @@ def open_groups(path: str, flag: str) -> TextGroups:
         names = (*names, _NEGATIVE)
 
     def read() -> Iterator[Example]:
-        rows = _rows(paths, form)
+        rows = _with_warnings(_rows(paths, form), names)
         if kind == NLI:
             return _triples(rows, form)
         return _groups(rows, names[: 3 - (kind == SCORES)], form, kind)
@@ -142,6 +149,7 @@ def _rows(paths: Sequence[str], form: str) -> Iterator[Row]:
         if head is None or "sentence1" not in head.cells:
             yield from text_files.read_named([path], form)
             continue
+        text_files.check_header(path, head.cells)
         for row in rows:
             if len(row.cells) != len(head.cells):
                 raise errors.InputError(
@@ -150,6 +158,27 @@ def _rows(paths: Sequence[str], form: str) -> Iterator[Row]:
                 )
             named = dict(zip(head.cells, row.cells, strict=True))
             yield row._replace(cells=named)
+
+
+def _with_warnings(rows: Iterable[Row], names: Sequence[str]) -> Iterator[Row]:
+    """Yields rows; warns of columns that are not read but of other kinds."""
+    known = {name for columns in _COLUMNS.values() for name in columns}
+    path = ""
+    for row in rows:
+        if row.path != path:
+            path = row.path
+            unused = [
+                name
+                for name in row.cells
+                if name not in names
+                and (name in known or name.startswith(_NEGATIVE))
+            ]
+            if unused:
+                errors.warn_once(
+                    f"{path}: read are the columns {', '.join(names)}, but "
+                    f"not {errors.listed(unused)}"
+                )
+        yield row
 
 
 def _groups(
