@@ -27,11 +27,16 @@ INPUTS = ("input_ids", "input_mask", "segment_ids")
 class _Wrapper(keras.layers.Layer):
     """What the wrappers have in common.
 
+    A subclass has further attributes, named in `_OPTIONS`, which are arguments
+    of the constructor and of the config.
+
     Attributes:
       bert_config: the hyperparameters.
-      scope: of the variables in the released checkpoints.
+      scope: the prefix of the variables in the released checkpoints.
       inner: the wrapped layer.
     """
+
+    _OPTIONS: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -45,10 +50,14 @@ class _Wrapper(keras.layers.Layer):
 
         Args:
           bert_config: the hyperparameters, or their dict.
-          scope: of the variables.
+          scope: the prefix of the variables in the released checkpoints.
           inner: the layer; None makes one.
-          **options: name, dtype and trainable; see keras.layers.Layer.
+          **options: `_OPTIONS`; name, dtype and trainable, see
+            keras.layers.Layer.
         """
+        for option in self._OPTIONS:
+            if option in options:
+                setattr(self, option, options.pop(option))
         options["autocast"] = False
         super().__init__(**options)
         if isinstance(bert_config, dict):
@@ -74,6 +83,7 @@ class _Wrapper(keras.layers.Layer):
         return config | {
             "bert_config": dataclasses.asdict(self.bert_config),
             "scope": self.scope,
+            **{option: getattr(self, option) for option in self._OPTIONS},
         }
 
     def _dropout_seed(self, training: bool | None) -> Any:
@@ -92,17 +102,11 @@ class Embeddings(_Wrapper):
     after Keras has saved, loaded or cloned the model.
     """
 
-    def __init__(self, *arguments: Any, has_table: bool = False, **options):
-        """Wraps a layer; `arguments` and `options` as for all wrappers."""
-        super().__init__(*arguments, **options)
-        self.has_table = has_table
+    _OPTIONS = ("has_table",)
+    has_table = False
 
     def _make(self, make):
         return layers.Embeddings(self.scope, self.bert_config, make)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns what the constructor needs."""
-        return super().get_config() | {"has_table": self.has_table}
 
     def call(self, input_ids, segment_ids, training=None):
         """Maps int32 [B, S] to float [B, S, H]."""
@@ -128,27 +132,11 @@ class Block(_Wrapper):
     [B, N, S, S], without dropout; they are computed a second time for that.
     """
 
-    def __init__(
-        self,
-        *arguments: Any,
-        left_to_right: bool = False,
-        has_attentions: bool = False,
-        **options: Any,
-    ):
-        """Wraps a layer; `arguments` and `options` as for all wrappers."""
-        super().__init__(*arguments, **options)
-        self.left_to_right = left_to_right
-        self.has_attentions = has_attentions
+    _OPTIONS = "left_to_right", "has_attentions"
+    left_to_right = has_attentions = False
 
     def _make(self, make):
         return layers.TransformerBlock(self.scope, self.bert_config, make)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns what the constructor needs."""
-        return super().get_config() | {
-            "left_to_right": self.left_to_right,
-            "has_attentions": self.has_attentions,
-        }
 
     def call(self, x, input_mask, training=None):
         """Maps float [B, S, H] and int32 [B, S] to float [B, S, H]."""
@@ -178,18 +166,12 @@ class Pooler(_Wrapper):
     That is the first position, in a left-to-right model the last real one.
     """
 
-    def __init__(self, *arguments: Any, left_to_right: bool = False, **options):
-        """Wraps a layer; `arguments` and `options` as for all wrappers."""
-        super().__init__(*arguments, **options)
-        self.left_to_right = left_to_right
+    _OPTIONS = ("left_to_right",)
+    left_to_right = False
 
     def _make(self, make):
         size = self.bert_config.hidden_size
         return layers.Dense(self.scope, size, size, make, activation="tanh")
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns what the constructor needs."""
-        return super().get_config() | {"left_to_right": self.left_to_right}
 
     def call(self, x, input_mask):
         """Maps float [B, S, H] and int32 [B, S] to float [B, H]."""
@@ -204,26 +186,17 @@ class Pooler(_Wrapper):
 class BiLstm(_Wrapper):
     """The BiLSTM between encoder and head; see lstm.BidirectionalLstm.
 
-    With `is_pooled` it returns the final state of each direction.
+    Each direction has `size` units. With `is_pooled` it returns the final state
+    of each direction.
     """
 
-    def __init__(
-        self, *arguments: Any, size: int, is_pooled: bool = False, **options
-    ):
-        """Wraps a layer; `arguments` and `options` as for all wrappers."""
-        self.size, self.is_pooled = size, is_pooled
-        super().__init__(*arguments, **options)
+    _OPTIONS = "size", "is_pooled"
+    size: int
+    is_pooled = False
 
     def _make(self, make):
         inputs = self.bert_config.hidden_size
         return lstm.BidirectionalLstm(self.scope, inputs, self.size, seed=0)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns what the constructor needs."""
-        return super().get_config() | {
-            "size": self.size,
-            "is_pooled": self.is_pooled,
-        }
 
     def call(self, x, input_mask):
         """Maps [B, S, H] to float32 [B, S, 2 size], pooled [B, 2 size]."""
@@ -236,32 +209,21 @@ class BiLstm(_Wrapper):
 
 @_register
 class Scores(_Wrapper):
-    """Dropout and a linear layer; see heads.ScoreHead."""
+    """Dropout and a linear layer; see heads.ScoreHead.
 
-    def __init__(
-        self,
-        *arguments: Any,
-        outputs: int,
-        inputs: int,
-        rate: float,
-        **options: Any,
-    ):
-        """Wraps a layer; `arguments` and `options` as for all wrappers."""
-        self.outputs, self.inputs, self.rate = outputs, inputs, rate
-        super().__init__(*arguments, **options)
+    It has `outputs` scores of `inputs` values, which dropout sets to 0 at
+    `rate`.
+    """
+
+    _OPTIONS = "outputs", "inputs", "rate"
+    outputs: int
+    inputs: int
+    rate: float
 
     def _make(self, make):
         return heads.ScoreHead(
             self.scope, self.outputs, self.inputs, make, rate=self.rate
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns what the constructor needs."""
-        return super().get_config() | {
-            "outputs": self.outputs,
-            "inputs": self.inputs,
-            "rate": self.rate,
-        }
 
     def call(self, x, training=None):
         """Maps float [..., inputs] to float32 [..., outputs]."""
@@ -415,14 +377,15 @@ def functional(
 
     Args:
       model: one of modeling.models, a CrfTaggingModel, or a BertEncoder.
-      name: of the task.
-      layer: of an encoder: which layer is sequence_output.
-      pooler: of an encoder: also gives pooled_output.
-      next_sentence: of a masked LM, with a pooler: also gives
-        next_sentence_logits.
-      hidden_states: whether the outputs of the embeddings and of all layers are
-        an output, a list of L + 1.
-      attentions: the same of the probabilities of attention, a list of L.
+      name: an export_name of weights.kinds, which names the Keras model.
+      layer: the layer of an encoder whose states are sequence_output.
+      pooler: the pooler of an encoder, which gives pooled_output, too.
+      next_sentence: the head of a masked LM with a pooler that gives
+        next_sentence_logits, too.
+      hidden_states: whether the states after the embeddings and after each
+        layer are an output, a list of L + 1 times [B, S, H].
+      attentions: whether the probabilities of attention are an output, a list
+        of L times [B, N, S, S].
 
     Raises:
       InputError: the model pools windows.
