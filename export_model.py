@@ -182,41 +182,32 @@ from foundation import errors
 def main(config: ExportConfig) -> None:
     """Loads the model, and writes it with its tokenizer."""
     if config.format == "onnx":
-        _export_onnx(config)
-        return
-    saved_model.check_directory(config.output_dir)
+        _check_packages()
+    saved_model.check_folder(config.output_dir)
     opened = opened_model.OpenedModel(config.model_dir, config.options)
     opened.check_options()
-    saved_model.save(
-        task_graphs.make(opened),
-        opened.start.tokenizer,
+    graph = task_graphs.make(opened)
+    if config.format == "saved_model":
+        saved_model.save(graph, config.output_dir, precision=config.precision)
+        return
+    from export import onnx_model
+
+    onnx_model.save(
+        graph,
         config.output_dir,
-        max_seq_length=opened.max_seq_length,
         precision=config.precision,
-        source=opened.description,
+        standard=config.operators == "standard",
     )
 
 
-def _export_onnx(config: ExportConfig) -> None:
-    """Loads the model, and writes it as ONNX."""
+def _check_packages() -> None:
+    """Refuses --format=onnx without its packages."""
     for package in ("onnx", "onnxruntime"):
         if importlib.util.find_spec(package) is None:
             raise errors.InputError(
                 f"--format=onnx needs {package}: pip install -r "
                 "requirements-onnx.txt"
             )
-    from export import onnx_model
-
-    saved_model.check_folder(config.output_dir)
-    opened = opened_model.OpenedModel(config.model_dir, config.options)
-    opened.check_options()
-    onnx_model.save(
-        task_graphs.make(opened),
-        opened,
-        config.output_dir,
-        precision=config.precision,
-        standard=config.operators == "standard",
-    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ results are those of the commands, whose code computes them; docs/python.md
 shows every task.
 """
 
-import dataclasses
 import functools
 import itertools
 import os
@@ -26,10 +25,10 @@ from data.features import Features
 from export import keras_layers, opened_model
 from export.opened_model import OpenedModel
 from foundation import errors
+from jobs.task_model import TaskModel
 from tasks.classification import objective
 from tasks.fill_mask import masked_words
 from tasks.ner import tagging
-from tasks.ner.settings import WindowSettings
 from tasks.ner.tagger import Tagger
 from tasks.squad import answering
 from weights import kinds, model_directory, task_files
@@ -176,20 +175,21 @@ def load(
       task: classification, regression, multilabel, multiple_choice,
         question_answering, token_classification, fill_mask or
         sentence_embedding; by default that of the model's head.
-      max_seq_length: in tokens; by default as in training, else 128, 384 for
-        questions, all positions for fill_mask.
-      batch_size: texts that are computed together.
+      max_seq_length: the most tokens of a text, or of a window; by default as
+        in training, else 128, 384 for questions, all positions for fill_mask.
+      batch_size: the number of texts that are computed together.
       precision: "float32", "bfloat16", or "auto" for the faster one.
-      labels: of a checkpoint that does not name them, or of a new head.
+      labels: the names of the outputs if the checkpoint does not name them, or
+        of a new head.
       new_head: whether the outputs get random weights, to be trained for
         `task`.
-      squad: flags of run_squad.py, of question_answering, e.g.
+      squad: flags of run_squad.py for question_answering, e.g.
         {"doc_stride": 64}.
       document_context: whether a tagger reads the sentences around each one.
-      top_k: words for each [MASK] of fill_mask.
-      pooling: of sentence_embedding, e.g. "cls", "mean" or "cls,mean"; by
-        default as the model's files say, else "mean".
-      layer: of sentence_embedding; -1 is the last.
+      top_k: the number of words for each [MASK] of fill_mask.
+      pooling: how sentence_embedding makes vectors, e.g. "cls", "mean" or
+        "cls,mean"; by default as the model's files say, else "mean".
+      layer: the layer that vectors are made from; -1 is the last.
       normalize: whether vectors of sentence_embedding have length 1; by default
         as the model's files say, else False.
 
@@ -234,13 +234,14 @@ class Model:
 
     Attributes:
       task: one of the keys of MODELS.
-      max_seq_length: in tokens; longer texts are cut, paragraphs are split into
-        windows, and fill_mask refuses longer texts.
-      tokenizer: of the model.
-      labels: of a classifier or tagger, else None.
+      max_seq_length: the most tokens of a sequence; longer texts are cut,
+        paragraphs are split into windows, and fill_mask refuses longer texts.
+      tokenizer: tokenizer of the model.
+      labels: names of the outputs of a classifier or tagger, else None.
     """
 
     labels: list[str] | None = None
+    _task_model: TaskModel  # Of all tasks but fill_mask.
     _problem_type: str | None = None
     _windows: features_lib.Windows | None = None
     _item = _encoded_item = _TEXT_OR_PAIR
@@ -264,8 +265,12 @@ class Model:
             f"V={config.vocab_size}, max_seq_length={self.max_seq_length}>"
         )
 
-    def predict(self, inputs: Sequence) -> Sequence:
-        """Returns one result for each input; see the class.
+    def predict(self, inputs: Sequence) -> Sequence | np.ndarray:
+        """Returns one result for each input, in order; see the class.
+
+        Args:
+          inputs: texts or pairs of texts; of multiple choice (beginning,
+            [ending, ...]), of question answering (question, paragraph).
 
         Raises:
           InputError: the model cannot read an input.
@@ -273,10 +278,10 @@ class Model:
         inputs = self._item.listed(inputs)
         return self._predict(inputs) if inputs else self._no_results()
 
-    def _no_results(self) -> Sequence:
+    def _no_results(self) -> Sequence | np.ndarray:
         return []
 
-    def _predict(self, inputs: list) -> Sequence:
+    def _predict(self, inputs: list) -> Sequence | np.ndarray:
         raise NotImplementedError
 
     def _task_outputs(self, inputs: list) -> np.ndarray:
@@ -403,27 +408,27 @@ class SentenceModel(Model):
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
-        found = opened.sentence_model()
-        self._task_model, self._kind = found.task_model, found.kind
-        self._windows = found.windows
-        self.task = kinds.KINDS[found.kind].export_name
-        self._problem_type = kinds.KINDS[found.kind].problem_type
-        if found.kind != examples.REGRESSION:
-            self.labels = list(found.labels)
+        loaded = opened.sentence_model()
+        self._task_model, self._kind = loaded.task_model, loaded.kind
+        self._windows = loaded.windows
+        self.task = kinds.KINDS[loaded.kind].export_name
+        self._problem_type = kinds.KINDS[loaded.kind].problem_type
+        if loaded.kind != examples.REGRESSION:
+            self.labels = list(loaded.labels)
 
     def _predict(self, inputs: list) -> list:
         logits = self._task_outputs(inputs)
         rows = objective.probabilities(self._kind, logits).tolist()
-        if self._kind == examples.REGRESSION:
+        if self.labels is None:  # Of a regression.
             return [row[0] for row in rows]
-        decisions = objective.decisions(self._kind, logits)
-        named = [dict(zip(self.labels, row, strict=True)) for row in rows]
+        labels, decisions = self.labels, objective.decisions(self._kind, logits)
+        named = [dict(zip(labels, row, strict=True)) for row in rows]
         if self._kind == examples.MULTI_LABEL:
             return [
-                Labels([self.labels[i] for i in np.flatnonzero(chosen)], row)
+                Labels([labels[i] for i in np.flatnonzero(chosen)], row)
                 for chosen, row in zip(decisions, named, strict=True)
             ]
-        best = [self.labels[i] for i in decisions]
+        best = [labels[i] for i in decisions]
         return [
             Classification(label, row[label], row)
             for label, row in zip(best, named, strict=True)
@@ -475,32 +480,30 @@ class QuestionAnsweringModel(Model):
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
-        found = opened.answerer()
-        self._settings = found.settings
-        self._task_model = found.task_model
+        self._task_model, self._settings = opened.answerer()
         self._prompt = answering.Prompt(
-            task_model=found.task_model,
-            sizes=found.sizes,
-            rules=found.rules,
-            threshold=found.threshold,
+            tokenizer=self.tokenizer,
+            logits=answering.model_logits(self._task_model, pads=False),
+            settings=self._settings,
         )
 
     def _predict(self, inputs: list) -> list[Answer]:
-        found = []
+        results = []
         for entry, answers in self._prompt.answers(inputs):
             start, end = entry.span or (-1, -1)
             texts = [(x.text, x.probability) for x in answers.entries]
-            found.append(
+            results.append(
                 Answer(entry.text, entry.probability, start, end, texts)
             )
-        return found
+        return results
 
     def _save_settings(self, directory: str) -> None:
-        fields = dataclasses.fields(task_files.SquadSettings)
-        values = {field.name: self._settings[field.name] for field in fields}
-        if not values["version_2_with_negative"]:
-            values["null_score_diff_threshold"] = None
-        task_files.write_settings(directory, task_files.SquadSettings(**values))
+        rules, threshold = self._settings.rules, self._settings.threshold
+        settings = task_files.SquadSettings(
+            version_2_with_negative=bool(rules.version_2_with_negative),
+            null_score_diff_threshold=threshold,
+        )
+        task_files.write_settings(directory, settings)
 
 
 class TaggingModel(Model):
@@ -514,20 +517,15 @@ class TaggingModel(Model):
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
-        self._task_model = opened.tagger()
-        self.labels = list(self._task_model.builder.objective.labels)
-        context = "maximal" if opened.options.document_context else "none"
-        self._tagger = Tagger(
-            WindowSettings(
-                max_seq_length=self.max_seq_length, document_context=context
-            ),
-            self._task_model,
-            opened.options.batch_size,
+        self._task_model, task_objective = opened.tagger()
+        self.labels = list(task_objective.labels)
+        self._tagger = Tagger.of_model(
+            opened.tagger_windows, self._task_model, opened.options.batch_size
         )
 
     def _predict(self, inputs: list) -> list[list[Entity]]:
         text, features = self._tagger.encode_lines(inputs, "predict")
-        found = self._tagger.entities(text, self._tagger.predict(features))
+        rows = self._tagger.entities(text, self._tagger.predict(features))
         return [
             [
                 Entity(
@@ -539,7 +537,7 @@ class TaggingModel(Model):
                 )
                 for x in row
             ]
-            for row in found
+            for row in rows
         ]
 
     def _save_settings(self, directory: str) -> None:
@@ -591,7 +589,7 @@ class EmbeddingModel(Model):
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
-        self._task_model = opened.embedder()
+        self._task_model, _ = opened.embedder()
         self._pooler = opened.pooler()
         self._hidden_size = opened.start.config.hidden_size
 

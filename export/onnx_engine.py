@@ -11,9 +11,8 @@ import bisect
 import dataclasses
 import functools
 import os
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -23,7 +22,6 @@ from data.features import Features
 from export import (
     model_inputs,
     onnx_names,
-    saved_model,
     served_model,
 )
 from export.served_model import Signature, Spec
@@ -34,7 +32,7 @@ from tasks.fill_mask import masked_words
 from tasks.ner import tag_spans, tagger, tagging
 from tasks.ner.settings import WindowSettings
 from tasks.squad import answering, decoding
-from tasks.squad.settings import AnswerRules, WindowSizes
+from tasks.squad.settings import AnswerSettings
 from weights import kinds, model_directory, tokenizer_files
 
 _BATCH_SIZE = 32  # Windows of long texts that are computed together.
@@ -95,25 +93,25 @@ class Model:
         """Loads a directory.
 
         Args:
-          directory: of export_model.py --format=onnx.
-          threads: that compute a batch; 0 for all cores.
+          directory: a directory that export_model.py --format=onnx has written.
+          threads: the number of threads that compute a batch; 0 for all cores.
 
         Raises:
           InputError: a file is missing or damaged.
         """
-        path = os.path.join(directory, saved_model.DESCRIPTION)
-        self.description = metadata.read_object(path, _Description)
+        path = os.path.join(directory, served_model.DESCRIPTION)
+        description = metadata.read_object(path, _Description)
         config = model_directory.read_config(directory)
-        if self.description is None or config is None:
+        if description is None or config is None:
             missing = model_directory.CONFIG
-            if self.description is None:
-                missing = saved_model.DESCRIPTION
+            if description is None:
+                missing = served_model.DESCRIPTION
             raise errors.InputError(f"{directory}: {missing} is missing")
-        self._config = config
-        self._task = self.description["task"]
-        self._labels = self.description["labels"]
-        self._settings = self.description["settings"]
-        self._max_seq_length = self.description["max_seq_length"]
+        self.description, self._config = description, config
+        self._task: str = description["task"]
+        self._labels: list[str] = description["labels"] or []
+        self._settings = description["settings"]
+        self._max_seq_length: int = description["max_seq_length"]
         if self._task not in kinds.BY_EXPORT_NAME:
             raise errors.InputError(f"{path}: the task {self._task} is unknown")
         self._kind = kinds.BY_EXPORT_NAME[self._task].name
@@ -127,8 +125,6 @@ class Model:
             for info in self._session.get_outputs()
             if info.name != "last_hidden_state"
         }
-        settings = model_directory.read_settings(directory)
-        self._is_causal = settings.attention == "left_to_right"
         self._predict = self._predictor(directory)
         self.signatures = self._signatures()
         self.metadata = {
@@ -150,8 +146,8 @@ class Model:
                 for name, theirs in model_inputs.HUB_NAMES.items()
             }
             self._check(features)
-            found = self._run(features)
-            return {self._output_name(k): found[k] for k in sorted(found)}
+            outputs = self._run(features)
+            return {self._output_name(k): outputs[k] for k in sorted(outputs)}
         texts = {
             name: _decoded(inputs[name]) for name in self.description["inputs"]
         }
@@ -187,7 +183,7 @@ class Model:
             name: _TEXTS if name == "endings" else _TEXT
             for name in self.description["inputs"]
         }
-        found = {
+        signatures = {
             served_model.DEFAULT_SIGNATURE: (
                 texts,
                 _OUTPUTS.get(self._task, outputs),
@@ -199,7 +195,7 @@ class Model:
         }
         return {
             name: Signature(*(dict(sorted(specs.items())) for specs in pair))
-            for name, pair in found.items()
+            for name, pair in signatures.items()
         }
 
     def _check(self, features: Mapping[str, np.ndarray]) -> None:
@@ -249,7 +245,7 @@ class Model:
         if self._task == "token_classification":
             return functools.partial(self._tag, self._tagger(directory))
         if self._task == "fill_mask":
-            return functools.partial(self._fill, self._filler())
+            return functools.partial(self._fill, self._filler(directory))
         return self._embed
 
     def _encode(
@@ -273,8 +269,7 @@ class Model:
         self, text: list[str], text_pair: list[str] | None = None
     ) -> dict[str, Any]:
         logits = self._run(self._encode(text, text_pair))["logits"]
-        kind = self._kind
-        probabilities = objective.probabilities(kind, logits).astype(np.float32)
+        probabilities = self._probabilities(logits)
         if self._task == "regression":
             return {"score": probabilities[:, 0]}
         names = np.array([x.encode() for x in self._labels], object)
@@ -284,7 +279,7 @@ class Model:
         }
         if self._task == "multilabel":
             return outputs
-        best = objective.decisions(kind, logits)
+        best = objective.decisions(self._kind, logits)
         return outputs | {
             "label": names[best],
             "score": probabilities.max(axis=1),
@@ -304,136 +299,110 @@ class Model:
             num_choices=count,
         )
         logits = self._run(features)["logits"]
-        kind = self._kind
         return {
-            "choice": objective.decisions(kind, logits).astype(np.int32),
-            "probabilities": objective.probabilities(kind, logits).astype(
-                np.float32
-            ),
+            "choice": objective.decisions(self._kind, logits).astype(np.int32),
+            "probabilities": self._probabilities(logits),
         }
 
-    def _embed(self, text: list[str]) -> dict[str, Any]:
-        found = self._run(self._encode(text))
-        return {"embedding": found[onnx_names.OUTPUTS["embedding"]]}
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
+        return objective.probabilities(self._kind, logits).astype(np.float32)
 
-    def _task_model(self, **builder: Any) -> Any:
-        """Returns what the tasks use of a jobs.task_model.TaskModel."""
-        return types.SimpleNamespace(
-            start=types.SimpleNamespace(tokenizer=self._tokenizer),
-            config=types.SimpleNamespace(
-                predict_batch_size=_BATCH_SIZE,
-                devices=types.SimpleNamespace(precision="float32"),
-            ),
-            builder=types.SimpleNamespace(
-                strategy=types.SimpleNamespace(num_replicas_in_sync=1),
-                **builder,
-            ),
-            model=types.SimpleNamespace(scores=None),
-            predictions=self._predictions,
-        )
+    def _embed(self, text: list[str]) -> dict[str, Any]:
+        outputs = self._run(self._encode(text))
+        return {"embedding": outputs[onnx_names.OUTPUTS["embedding"]]}
 
     def _predictions(
-        self, features: Features, batch_size: int
+        self, features: Features
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yields the outputs of windows in batches of similar length."""
         order = np.argsort(features.lengths, kind="stable")
-        for first in range(0, len(order), batch_size):
-            rows = order[first : first + batch_size]
+        for first in range(0, len(order), _BATCH_SIZE):
+            rows = order[first : first + _BATCH_SIZE]
             length = int(features.lengths[rows[-1]])
-            found = self._run(features.batch(rows, length))
-            yield {"example_index": rows, **found}
+            outputs = self._run(features.batch(rows, length))
+            yield {"example_index": rows, **outputs}
 
     def _prompt(self) -> answering.Prompt:
-        names = config_flags.flat_values(WindowSizes()).keys()
-        sizes = {name: self._settings.get(name) for name in names}
-        sizes["max_seq_length"] = self._max_seq_length
-        rules = {
-            name: self._settings[name]
-            for name in config_flags.flat_values(AnswerRules())
-        }
-        with_negative = rules["version_2_with_negative"]
-        threshold = self._settings["null_score_diff_threshold"]
         return answering.Prompt(
-            task_model=self._task_model(),
-            sizes=config_flags.build(WindowSizes, **sizes),
-            rules=config_flags.build(AnswerRules, **rules),
-            threshold=threshold if with_negative else None,
+            tokenizer=self._tokenizer,
+            logits=answering.ModelLogits(self._predictions, "float32"),
+            settings=config_flags.build(
+                AnswerSettings,
+                max_seq_length=self._max_seq_length,
+                **self._settings,
+            ),
         )
 
     def _answer(
         self, prompt: answering.Prompt, question: list[str], context: list[str]
     ) -> dict[str, Any]:
-        pairs = list(zip(question, context, strict=True))
-        found = prompt.answers(pairs)
-        spans = [
-            _characters(text, entry)
-            for text, (entry, _) in zip(context, found, strict=True)
-        ]
+        pairs = prompt.answers(list(zip(question, context, strict=True)))
+        chosen = [entry for entry, _ in pairs]
+        spans = list(map(_characters, context, chosen))
         lists = [
             [
                 # "empty" of a question without any span; "" in a graph.
                 ("" if x.text == decoding.NOTHING and not x.span else x.text)
                 for x in answers.entries
             ]
-            for _, answers in found
+            for _, answers in pairs
         ]
-        scores = [[x.probability for x in a.entries] for _, a in found]
+        scores = [[x.probability for x in a.entries] for _, a in pairs]
         return {
-            "answer": _bytes([entry.text for entry, _ in found]),
+            "answer": _bytes([x.text for x in chosen]),
             "start": np.array([start for start, _ in spans], np.int32),
             "end": np.array([end for _, end in spans], np.int32),
-            "score": np.array([x.probability for x, _ in found], np.float32),
+            "score": np.array([x.probability for x in chosen], np.float32),
             "answers": _bytes_rows(lists),
             "scores": _padded(scores, 0.0, np.float32),
         }
 
     def _tagger(self, directory: str) -> tagger.Tagger:
         has_crf = tagging.has_crf(directory)
-        task_model = self._task_model(
+        return tagger.Tagger(
+            windows=config_flags.build(
+                WindowSettings,
+                max_seq_length=self._max_seq_length,
+                document_context=self._settings["document_context"],
+            ),
+            tokenizer=self._tokenizer,
             objective=tagging.TaggingObjective(
                 config=self._config,
                 labels=self._labels,
                 has_crf=has_crf,
                 is_plain=tag_spans.scheme_of(self._labels) == tag_spans.PLAIN,
-            )
+            ),
+            predictions=self._predictions,
+            scores=tagging.read_crf(self._labels, directory)
+            if has_crf
+            else None,
         )
-        if has_crf:
-            task_model.model.scores = tagging.read_crf(self._labels, directory)
-        windows = config_flags.build(
-            WindowSettings,
-            max_seq_length=self._max_seq_length,
-            document_context=self._settings["document_context"],
-        )
-        return tagger.Tagger(windows, task_model, _BATCH_SIZE)
 
-    def _tag(self, found: tagger.Tagger, text: list[str]) -> dict[str, Any]:
-        lines, features = found.encode_lines(
+    def _tag(
+        self, word_tagger: tagger.Tagger, text: list[str]
+    ) -> dict[str, Any]:
+        lines, features = word_tagger.encode_lines(
             text, "request", features_lib.TokenizationStatistics()
         )
-        rows = found.entities(lines, found.predict(features))
-        values = {
-            name: [[x[key] for x in row] for row in rows]
-            for name, key in (
-                ("entity", "text"),
-                ("entity_type", "type"),
-                ("start", "start"),
-                ("end", "end"),
-                ("score", "probability"),
-            )
-        }
+        rows = word_tagger.entities(lines, word_tagger.predict(features))
+
+        def column(key: str) -> list[list]:
+            return [[entity[key] for entity in row] for row in rows]
+
         return {
-            "entity": _bytes_rows(values["entity"]),
-            "entity_type": _bytes_rows(values["entity_type"]),
-            "start": _padded(values["start"], -1, np.int32),
-            "end": _padded(values["end"], -1, np.int32),
-            "score": _padded(values["score"], 0.0, np.float32),
+            "entity": _bytes_rows(column("text")),
+            "entity_type": _bytes_rows(column("type")),
+            "start": _padded(column("start"), -1, np.int32),
+            "end": _padded(column("end"), -1, np.int32),
+            "score": _padded(column("probability"), 0.0, np.float32),
         }
 
-    def _filler(self) -> masked_words.MaskFiller:
+    def _filler(self, directory: str) -> masked_words.MaskFiller:
+        settings = model_directory.read_settings(directory)
         return masked_words.MaskFiller(
-            self._masked_lm,
+            _MaskedLm(self._run),
             self._tokenizer,
-            left_to_right=self._is_causal,
+            left_to_right=settings.attention == "left_to_right",
             max_length=self._max_seq_length,
         )
 
@@ -460,42 +429,43 @@ class Model:
         shape = len(text), max(counts), top_k
         words = np.full(shape, b"", object)
         probabilities = np.zeros(shape, np.float32)
-        found = filler.rank(list(rows.values()), top_k=top_k)
-        for number, masks in zip(rows, found, strict=True):
+        ranked = filler.rank(list(rows.values()), top_k=top_k)
+        for number, masks in zip(rows, ranked, strict=True):
             for position, candidates in enumerate(masks):
                 tokens, values = zip(*candidates, strict=True)
                 words[number, position] = [x.encode() for x in tokens]
                 probabilities[number, position] = values
         return {"words": words, "probabilities": probabilities}
 
-    @property
-    def _masked_lm(self) -> Any:
-        """What MaskFiller uses of a PretrainingModel."""
 
-        def call(features: Mapping[str, np.ndarray]) -> Any:
-            positions = features["masked_lm_positions"]
-            length = features["input_ids"].shape[1]
-            size = max(1, _WORD_TOKENS // length)
-            found = []
-            for first in range(0, len(positions), size):
-                some = {k: x[first : first + size] for k, x in features.items()}
-                logits = self._run(some)["logits"]
-                at = some["masked_lm_positions"][..., None]
-                found.append(np.take_along_axis(logits, at, axis=1))
-            return models.PretrainingOutputs(np.concatenate(found), None)
+class _MaskedLm(NamedTuple):
+    """What MaskFiller uses of a PretrainingModel.
 
-        class _Callable:
-            config = self._config
-            __call__ = staticmethod(call)
+    run: maps the features of a batch to the logits of words [B, S, V].
+    """
 
-        return _Callable()
+    run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+    def __call__(
+        self, features: Mapping[str, np.ndarray]
+    ) -> models.PretrainingOutputs:
+        """Computes the logits at masked_lm_positions [B, P], some at a time."""
+        batch, length = features["input_ids"].shape
+        size = max(1, _WORD_TOKENS // length)
+        parts = []
+        for first in range(0, batch, size):
+            rows = {k: x[first : first + size] for k, x in features.items()}
+            positions = rows["masked_lm_positions"][..., None]
+            logits = self.run(rows)["logits"]
+            parts.append(np.take_along_axis(logits, positions, axis=1))
+        return models.PretrainingOutputs(np.concatenate(parts), None)
 
 
 def make(threads: int = 0) -> served_model.Engine:
     """Returns the engine.
 
     Args:
-      threads: that compute a batch; 0 for all cores.
+      threads: the number of threads that compute a batch; 0 for all cores.
     """
     load = functools.partial(Model, threads=threads)
     return served_model.Engine("onnxruntime", onnx_names.MODEL, load)
@@ -569,19 +539,21 @@ def _decoded(values: np.ndarray) -> list:
 
 def _bytes(texts: Sequence[str]) -> np.ndarray:
     """Returns texts in UTF-8, object [n]."""
-    found = np.empty(len(texts), object)
-    found[:] = [x.encode("utf-8", "replace") for x in texts]
-    return found
+    encoded = np.empty(len(texts), object)
+    encoded[:] = [x.encode("utf-8", "replace") for x in texts]
+    return encoded
 
 
 def _bytes_rows(rows: Sequence[Sequence[str]]) -> np.ndarray:
     return _padded(list(map(_bytes, rows)), b"", object)
 
 
-def _padded(rows: Sequence[Sequence], padding: Any, dtype: Any) -> np.ndarray:
+def _padded(
+    rows: Sequence[Sequence | np.ndarray], padding: Any, dtype: Any
+) -> np.ndarray:
     """Returns rows of different lengths as an array [n, longest]."""
     longest = max(map(len, rows), default=0)
-    found = np.full((len(rows), longest), padding, dtype)
+    padded = np.full((len(rows), longest), padding, dtype)
     for number, row in enumerate(rows):
-        found[number, : len(row)] = row
-    return found
+        padded[number, : len(row)] = row
+    return padded

@@ -24,8 +24,13 @@ from absl import logging
 from onnxruntime import quantization
 from onnxruntime.quantization import quant_utils
 
-from export import onnx_graph, onnx_names, saved_model
-from export.opened_model import OpenedModel
+from export import (
+    onnx_graph,
+    onnx_names,
+    saved_model,
+    served_model,
+    text_graph,
+)
 from foundation import errors, file_system
 from tasks.ner import tagging
 from weights import kinds, model_directory, tokenizer_files
@@ -39,8 +44,7 @@ _CHECKED_ROWS, _CHECKED_LENGTH = 4, 64
 
 
 def save(
-    graph: saved_model.TextGraph,
-    opened: OpenedModel,
+    graph: text_graph.TextGraph,
     directory: str,
     *,
     precision: str,
@@ -50,7 +54,6 @@ def save(
 
     Args:
       graph: the task; its outputs are what those of the file must equal.
-      opened: the model.
       directory: a path on a disk.
       precision: "float32" or "int8".
       standard: whether all operators are standard ones.
@@ -60,6 +63,7 @@ def save(
         from those of the model, or the directory holds something else.
     """
     saved_model.check_folder(directory)
+    opened = graph.opened
     config, num_layers = opened.start.config, None
     if opened.modules is not None:  # An encoder.
         num_layers = opened.options.layer % config.num_hidden_layers + 1
@@ -70,16 +74,8 @@ def save(
         num_layers=num_layers,
         modules=opened.modules,
     )
-    tokenizer = opened.start.tokenizer
     kind = kinds.BY_EXPORT_NAME[graph.task]
-    description = saved_model.describe(
-        graph,
-        tokenizer,
-        max_seq_length=opened.max_seq_length,
-        precision=precision,
-        source=opened.description,
-    )
-    description |= {
+    description = saved_model.describe(graph, precision) | {
         "format": "onnx",
         "operators": "standard" if standard else "onnxruntime",
         "onnx": onnx.__version__,
@@ -88,7 +84,7 @@ def save(
         os.makedirs(temporary, exist_ok=True)
         path = os.path.join(temporary, onnx_names.MODEL)
         _write(model, path, precision)
-        _check(graph, opened, path, precision)
+        _check(graph, path, precision)
         model_directory.write_configs(
             temporary,
             config,
@@ -97,11 +93,13 @@ def save(
                 attention=opened.start.attention,
                 labels=graph.labels,
                 problem_type=kind.problem_type,
-                pad_token_id=tokenizer.vocabulary.pad_id,
+                pad_token_id=graph.tokenizer.vocabulary.pad_id,
             ),
         )
         tokenizer_files.save(
-            tokenizer, temporary, max_length=config.max_position_embeddings
+            graph.tokenizer,
+            temporary,
+            max_length=config.max_position_embeddings,
         )
         if graph.task == kinds.TOKEN_CLASSIFICATION:
             tagging.save_crf(graph.model, graph.labels or (), temporary)
@@ -109,7 +107,7 @@ def save(
             os.path.join(temporary, "README.md"), _readme(model, description)
         )
         file_system.write_json(
-            os.path.join(temporary, saved_model.DESCRIPTION), description
+            os.path.join(temporary, served_model.DESCRIPTION), description
         )
     logging.info("%s: exported", directory)
 
@@ -133,15 +131,13 @@ def _write(model: onnx.ModelProto, path: str, precision: str) -> None:
         )
 
 
-def _check(
-    graph: saved_model.TextGraph, opened: OpenedModel, path: str, precision: str
-) -> None:
+def _check(graph: text_graph.TextGraph, path: str, precision: str) -> None:
     """Compares the outputs of the file with those of the model.
 
     Raises:
       InputError: they differ by more than rounding explains.
     """
-    features = _random_features(graph, opened)
+    features = _random_features(graph)
     with tf.device("CPU"):
         wanted = graph.logits(
             {name: tf.constant(x, tf.int32) for name, x in features.items()}
@@ -176,24 +172,22 @@ def _check(
     if not is_equal:  # Also for NaN.
         raise errors.InputError(
             f"--precision={precision}: the outputs of {onnx_names.MODEL} "
-            f"differ from those of {opened.path} by {largest:.2g}, "
+            f"differ from those of {graph.opened.path} by {largest:.2g}, "
             f"{relative:.2g} of their size, so it is not written"
         )
 
 
-def _random_features(
-    graph: saved_model.TextGraph, opened: OpenedModel
-) -> dict[str, np.ndarray]:
+def _random_features(graph: text_graph.TextGraph) -> dict[str, np.ndarray]:
     """Returns rows of random tokens with padding, [B, S] or [B, K, S]."""
     random = np.random.default_rng(0)
-    length = min(_CHECKED_LENGTH, opened.max_seq_length)
+    length = min(_CHECKED_LENGTH, graph.max_seq_length)
     shape = [_CHECKED_ROWS, length]
     if graph.task == "multiple_choice":
         shape.insert(1, 2)
     lengths = random.integers(1, length + 1, shape[:-1])
     lengths.flat[0] = length
     mask = (np.arange(length) < lengths[..., None]).astype(np.int32)
-    config, words = opened.start.config, opened.start.tokenizer.vocabulary
+    config, words = graph.opened.start.config, graph.tokenizer.vocabulary
     segments = random.integers(0, min(2, config.type_vocab_size), shape)
     return {
         "input_ids": random.integers(0, len(words), shape) * mask,

@@ -22,8 +22,9 @@ from tasks.classification.settings import LongTexts
 from tasks.classification.task import windows_of
 from tasks.features import feature_extraction
 from tasks.ner import tag_spans, tagging
+from tasks.ner.settings import WindowSettings
 from tasks.squad import answering
-from tasks.squad.settings import AnswerRules, WindowSizes
+from tasks.squad.settings import AnswerSettings, WindowSizes
 from tasks.squad.task import check_threshold
 from weights import (
     checkpoint_sources,
@@ -67,11 +68,13 @@ class Options:
 
     Attributes:
       task: an export_name of weights.kinds; by default that of the head.
-      max_seq_length: in tokens; by default as the model was trained.
-      batch_size: texts that are computed together, except in a graph.
+      max_seq_length: the most tokens of a text, or of a window; by default as
+        the model was trained.
+      batch_size: the number of texts that are computed together, except in a
+        graph.
       precision: "float32", "bfloat16", or "auto" for the faster one.
-      labels: of a classifier or tagger whose checkpoint does not name them, in
-        the order of the model's outputs.
+      labels: the names of the outputs, in their order, of a classifier or
+        tagger whose checkpoint does not name them.
       new_head: whether the layer of the outputs gets random weights, to be
         trained for the task, which is then given.
       text_pair: whether the graph of a sentence task takes pairs of texts;
@@ -79,12 +82,12 @@ class Options:
       squad: flags of run_squad.py -> value, or None if it is not given.
       document_context: whether a tagger reads the sentences around each one, as
         with --document_context=maximal.
-      top_k: words for each [MASK].
-      pooling: of embeddings: one of sentence_modules.POOLINGS, or several with
-        commas, which are joined; "none", which `bert.load` refuses, for the
-        embeddings of all tokens. By default as the files of
+      top_k: the number of words for each [MASK].
+      pooling: how embeddings are made: one of sentence_modules.POOLINGS, or
+        several with commas, which are joined; "none", which `bert.load`
+        refuses, for the embeddings of all tokens. By default as the files of
         sentence-transformers say, "mean" without them.
-      layer: of embeddings; -1 is the last.
+      layer: the layer that embeddings are made from; -1 is the last.
       normalize: whether embeddings have length 1; by default as these files
         say, False without them.
     """
@@ -137,7 +140,7 @@ class SentenceModel(NamedTuple):
     Attributes:
       task_model: the model.
       kind: one of data.examples.
-      labels: of its outputs.
+      labels: the names of its outputs.
       windows: how long texts are divided; None if they are cut.
     """
 
@@ -147,30 +150,12 @@ class SentenceModel(NamedTuple):
     windows: features.Windows | None
 
 
-class Answerer(NamedTuple):
-    """A model of SQuAD.
-
-    Attributes:
-      task_model: the model.
-      sizes: of windows.
-      rules: how answers are made from logits.
-      threshold: null odds above which there is no answer; None in 1.1.
-      settings: the same, flag of run_squad.py -> value.
-    """
-
-    task_model: TaskModel
-    sizes: WindowSizes
-    rules: AnswerRules
-    threshold: float | None
-    settings: dict[str, Any]
-
-
 class OpenedModel:
     """A checkpoint with all that its task needs.
 
     Attributes:
-      path: of the checkpoint.
-      options: as given.
+      path: the path that was given.
+      options: the options that were given.
       task: an export_name of weights.kinds. Without options.task, it is
         "classification" also for regression and multi-label models;
         `sentence_model` returns the kind.
@@ -187,7 +172,7 @@ class OpenedModel:
 
         Args:
           path: a model directory, a released checkpoint, or its folder.
-          options: what is given.
+          options: how it is opened.
 
         Raises:
           InputError: there is no model, or its head is of an unknown task.
@@ -374,8 +359,8 @@ class OpenedModel:
             )
         )
 
-    def tagger(self) -> TaskModel:
-        """Returns a tagger, with its CRF if it has one, and its labels.
+    def tagger(self) -> tuple[TaskModel, tagging.TaggingObjective]:
+        """Returns a tagger, with its CRF if it has one, and its objective.
 
         Raises:
           InputError: the model has no labels, or was trained with --true_case.
@@ -390,31 +375,41 @@ class OpenedModel:
                 f"{self.path}: its config has no labels; --label_names (in "
                 "Python: labels=) names them"
             )
-        return self._load(
-            tagging.TaggingObjective(
-                config=self.start.config,
-                labels=list(labels),
-                has_crf=tagging.has_crf(folder),
-                is_plain=tag_spans.scheme_of(labels) == tag_spans.PLAIN,
-            )
+        objective = tagging.TaggingObjective(
+            config=self.start.config,
+            labels=list(labels),
+            has_crf=tagging.has_crf(folder),
+            is_plain=tag_spans.scheme_of(labels) == tag_spans.PLAIN,
+        )
+        return self._load(objective), objective
+
+    @property
+    def tagger_windows(self) -> WindowSettings:
+        """How a tagger reads texts."""
+        has_context = self.options.document_context
+        return WindowSettings(
+            max_seq_length=self.max_seq_length,
+            document_context="maximal" if has_context else "none",
         )
 
-    def answerer(self) -> Answerer:
-        """Returns a model of SQuAD.
+    def answerer(self) -> tuple[TaskModel, AnswerSettings]:
+        """Returns a model of SQuAD, and how it answers.
 
         Raises:
           InputError: options.squad has an unknown flag, or max_seq_length is
             too small.
         """
-        windows = config_flags.flat_values(WindowSizes())
-        del windows["max_seq_length"]  # It is an option of its own.
-        rules = config_flags.flat_values(AnswerRules())
-        values = {
-            k: x if self.trained.get(k) is None else self.trained[k]
-            for k, x in (windows | rules).items()
-        }
+        values = config_flags.flat_values(AnswerSettings())
+        del values["max_seq_length"]  # It is an option of its own.
+        for name in values:
+            if self.trained.get(name) is not None:
+                values[name] = self.trained[name]
         stored = task_files.read_settings(self.source.folder)
-        values |= dataclasses.asdict(stored or task_files.SquadSettings())
+        stored = stored or task_files.SquadSettings()
+        values["version_2_with_negative"] = stored.version_2_with_negative
+        values["null_score_diff_threshold"] = (
+            stored.null_score_diff_threshold or 0.0
+        )
         given = self.options.squad
         for name in given:
             if name not in values:
@@ -422,36 +417,20 @@ class OpenedModel:
                     f"squad: {name!r} is none of {', '.join(values)}"
                 )
         values |= {k: x for k, x in given.items() if x is not None}
+        with_negative = values["version_2_with_negative"]
         check_threshold(
-            given.get("null_score_diff_threshold"),
-            with_negative=values["version_2_with_negative"],
+            given.get("null_score_diff_threshold"), with_negative=with_negative
         )
-        if values["null_score_diff_threshold"] is None:
-            values["null_score_diff_threshold"] = 0.0
-        threshold = values["null_score_diff_threshold"]
         try:
-            sizes = config_flags.build(
-                WindowSizes,
-                max_seq_length=self.max_seq_length,
-                **{name: values[name] for name in windows},
-            )
-            answer_rules = config_flags.build(
-                AnswerRules, **{name: values[name] for name in rules}
+            settings = config_flags.build(
+                AnswerSettings, max_seq_length=self.max_seq_length, **values
             )
         except ValueError as error:
             raise errors.InputError(str(error)) from error
-        with_negative = values["version_2_with_negative"]
-        return Answerer(
-            task_model=self._load(
-                answering.SpanObjective(
-                    config=self.start.config, with_negative=with_negative
-                )
-            ),
-            sizes=sizes,
-            rules=answer_rules,
-            threshold=threshold if with_negative else None,
-            settings=values,
+        objective = answering.SpanObjective(
+            config=self.start.config, with_negative=with_negative
         )
+        return self._load(objective), settings
 
     def masked_lm(self) -> models.PretrainingModel:
         """Returns the model with its masked-LM head."""
@@ -459,9 +438,16 @@ class OpenedModel:
         model, _ = pretrained.load_masked_lm(self.path, dtype)
         return model
 
-    def embedder(self) -> TaskModel:
-        """Returns the encoder, whose predictions are vectors of texts."""
+    def embedder(
+        self,
+    ) -> tuple[TaskModel, feature_extraction.ExtractionObjective]:
+        """Returns the encoder, which predicts vectors, and its objective.
+
+        Raises:
+          InputError: the dense layers of sentence-transformers do not fit.
+        """
         start, options = self.start, self.options
+        assert self.modules is not None  # The task is sentence_embedding.
         objective = feature_extraction.ExtractionObjective(
             feature_extraction.parse_layers(str(options.layer), start.config),
             self.modules,
@@ -472,7 +458,7 @@ class OpenedModel:
         pretrained.assign(
             task_model.model, start.init_checkpoint, tokenizer=start.tokenizer
         )
-        return task_model
+        return task_model, objective
 
     def pooler(self) -> layers.Dense | None:
         """Returns the pooler of a model without a head, if it has one."""

@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from data.tokenization import normalization
 from data.tokenization.graph_tokenization import TokensWithOffsets
-from export import model_inputs
+from export import model_inputs, text_graph
 from export.opened_model import OpenedModel
+from foundation import config_flags
 from tasks.squad import dataset, decoding, windowing
 
 _NUM_SPECIAL = 3  # [CLS], [SEP], [SEP]
@@ -56,11 +57,10 @@ class Spans(NamedTuple):
     last: tf.Tensor
 
 
-class AnswerGraph:
+class AnswerGraph(text_graph.TextGraph):
     """Question answering."""
 
     task = "question_answering"
-    labels = None
     inputs = {
         "question": tf.TensorSpec([None], tf.string),
         "context": tf.TensorSpec([None], tf.string),
@@ -68,13 +68,12 @@ class AnswerGraph:
 
     def __init__(self, opened: OpenedModel):
         """Loads a model of SQuAD 1.1 or 2.0."""
-        found = opened.answerer()
-        self.settings = found.settings
-        self.model = found.task_model.model
-        self._tokenizer = opened.start.tokenizer
-        self._sizes = found.sizes
-        self._rules = found.rules
-        self._threshold = found.threshold
+        task_model, settings = opened.answerer()
+        super().__init__(opened, task_model.model)
+        self.settings = config_flags.flat_values(settings)
+        del self.settings["max_seq_length"]  # It is beside them in export.json.
+        self._sizes, self._rules = settings.windows, settings.rules
+        self._threshold = settings.threshold
 
     def predict(
         self, question: tf.Tensor, context: tf.Tensor
@@ -87,7 +86,7 @@ class AnswerGraph:
           probability among the n best; and these, answers string [B, n] and
           scores float32 [B, n], padded with "" and 0.
         """
-        documents = self._tokenizer.encode_graph_with_offsets(context)
+        documents = self.tokenizer.encode_graph_with_offsets(context)
         windows, sequences = self._windows(question, documents)
         logits = model_inputs.token_outputs(self._span_logits, sequences, 2)
         splits = sequences.input_ids.row_splits
@@ -114,7 +113,7 @@ class AnswerGraph:
     ) -> tuple[Windows, model_inputs.Sequences]:
         """Cuts the paragraphs into windows; see windowing.make_windows."""
         sizes = self._sizes
-        queries = self._tokenizer.encode_graph(question)
+        queries = self.tokenizer.encode_graph(question)
         queries = model_inputs.take(
             queries, tf.minimum(queries.row_lengths(), sizes.max_query_length)
         )
@@ -126,7 +125,7 @@ class AnswerGraph:
         rows, starts, lengths = (tf.boolean_mask(x, has_tokens) for x in parts)
         first_tokens = tf.gather(begin, rows) + starts
         sequences = model_inputs.join(
-            self._tokenizer.vocabulary,
+            self.tokenizer.vocabulary,
             tf.gather(queries, rows),
             model_inputs.gather_ranges(
                 documents.ids, first_tokens, first_tokens + lengths
@@ -148,9 +147,9 @@ class AnswerGraph:
         padded = tf.pad(
             padded, [[0, 0], [0, n], [0, 0]], constant_values=-math.inf
         )
-        found = tf.math.top_k(tf.transpose(padded, [0, 2, 1]), n)
+        best = tf.math.top_k(tf.transpose(padded, [0, 2, 1]), n)
         # Positions in the paragraph's part of the window.
-        positions = tf.cast(found.indices, tf.int64)
+        positions = tf.cast(best.indices, tf.int64)
         positions -= windows.offsets[:, None, None]
         size = windows.lengths[:, None, None]
         is_good = (positions >= 0) & (positions < size)
@@ -161,7 +160,7 @@ class AnswerGraph:
         window, i, j = tf.unstack(tf.where(is_span), num=3, axis=1)
         start = tf.gather_nd(positions[:, 0], tf.stack([window, i], 1))
         end = tf.gather_nd(positions[:, 1], tf.stack([window, j], 1))
-        values = tf.cast(found.values, tf.float64)
+        values = tf.cast(best.values, tf.float64)
         scores = tf.gather_nd(values[:, 0], tf.stack([window, i], 1))
         scores += tf.gather_nd(values[:, 1], tf.stack([window, j], 1))
         begin = tf.cumsum(windows.lengths, exclusive=True)
@@ -294,7 +293,7 @@ class AnswerGraph:
         )
         low, high = letters.codes_of_letters(begin, end)
         # Tokens before each token that are [UNK]: their text is not found.
-        vocabulary = self._tokenizer.vocabulary
+        vocabulary = self.tokenizer.vocabulary
         is_unknown = tf.equal(documents.ids, vocabulary.unk_id)
         unknown = tf.cumsum(tf.cast(is_unknown, tf.int64))
         unknown = tf.pad(unknown, [[1, 0]])
@@ -305,7 +304,7 @@ class AnswerGraph:
         is_found &= tf.equal(end - begin, high - low)
         is_continuation = tf.constant(vocabulary.is_continuation)
         starts_word = ~tf.gather(is_continuation, documents.ids)
-        found = letters.find(
+        place = letters.find(
             tf.boolean_mask(documents.first_codes, starts_word),
             first,
             last,
@@ -313,8 +312,8 @@ class AnswerGraph:
         )
         shift = begin - low
         return letters.characters(
-            tf.where(is_found, found + shift, begin),
-            tf.where(is_found, found + last - first + shift, end),
+            tf.where(is_found, place + shift, begin),
+            tf.where(is_found, place + last - first + shift, end),
         )
 
 
@@ -482,17 +481,17 @@ class _Letters:
                 )
             )
 
-        def step(distance, found):
-            found = tf.where(is_before(distance), first - distance, found)
-            return distance + 1, found
+        def step(distance, place):
+            place = tf.where(is_before(distance), first - distance, place)
+            return distance + 1, place
 
         farthest = tf.reduce_max(tf.concat([[0], first - low], 0))
-        _, found = tf.while_loop(
+        _, place = tf.while_loop(
             lambda distance, _: distance <= farthest,
             step,
             (tf.constant(1, tf.int64), first),
         )
-        return found
+        return place
 
     def characters(
         self, begin: tf.Tensor, end: tf.Tensor

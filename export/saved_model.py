@@ -29,44 +29,19 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from data.tokenization import wordpiece
-from export import input_checks, model_inputs
+from export import input_checks, model_inputs, served_model, text_graph
 from foundation import errors, file_system
 from weights import kinds
 
-DESCRIPTION = "export.json"
 FORMAT_VERSION = 1
 _VOCABULARY = "vocab.txt"
 _HUB_LENGTH = 128  # The default of TensorFlow Hub's preprocessors.
-
-
-class TextGraph(Protocol):
-    """A task as TensorFlow operations.
-
-    Attributes:
-      task: an export_name of weights.kinds.
-      inputs: names of the text inputs -> their specification, batch first.
-      labels: names of the classes, or None.
-      settings: how the task is computed, for export.json.
-      model: the Keras model.
-    """
-
-    task: str
-    inputs: Mapping[str, tf.TensorSpec]
-    labels: list[str] | None
-    settings: Mapping[str, Any]
-    model: Any
-
-    def predict(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Maps B > 0 texts to the task's outputs, each [B, ...]."""
-
-    def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Maps the model's features to its outputs."""
 
 
 class _Tokenize(tf.Module):
@@ -130,11 +105,11 @@ class _ExportedModel(tf.Module):
 
     def __init__(
         self,
-        graph: TextGraph,
-        tokenizer: wordpiece.Tokenizer,
+        graph: text_graph.TextGraph,
         vocab_file: str,
     ):
         super().__init__()
+        tokenizer = graph.tokenizer
         self.weights = [variable.value for variable in graph.model.weights]
         self.vocab_file = tf.saved_model.Asset(vocab_file)
         lowers = tokenizer.settings["do_lower_case"]
@@ -149,9 +124,9 @@ class _ExportedModel(tf.Module):
         return self.bert_pack_inputs([self.tokenize(text)])
 
 
-def _signatures(graph: TextGraph, max_seq_length: int) -> dict[str, Any]:
+def _signatures(graph: text_graph.TextGraph) -> dict[str, Any]:
     """Returns the traced signatures by name."""
-    limits = _limits(graph)
+    limits, max_seq_length = _limits(graph), graph.max_seq_length
     predict, logits = (
         tf.function(model_inputs.for_any_count(function), autograph=False)
         for function in (graph.predict, lambda **x: graph.logits(x))
@@ -206,7 +181,7 @@ def _signatures(graph: TextGraph, max_seq_length: int) -> dict[str, Any]:
     }
 
 
-def _limits(graph: TextGraph) -> input_checks.Limits:
+def _limits(graph: text_graph.TextGraph) -> input_checks.Limits:
     """Reads the sizes of the model's tables."""
     rows = {
         variable.path.rpartition("/")[2]: variable.shape[0]
@@ -226,71 +201,55 @@ def _concrete(function, specs: Mapping[str, tf.TensorSpec]):
     return traced.get_concrete_function(**named)
 
 
-def describe(
-    graph: TextGraph,
-    tokenizer: wordpiece.Tokenizer,
-    *,
-    max_seq_length: int,
-    precision: str,
-    source: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Returns the content of export.json; see `save` for the arguments."""
+def describe(graph: text_graph.TextGraph, precision: str) -> dict[str, Any]:
+    """Returns the content of export.json.
+
+    Args:
+      graph: the task.
+      precision: the number format of the weights.
+    """
     return {
         "format_version": FORMAT_VERSION,
         "task": graph.task,
         "inputs": list(graph.inputs),
         "labels": graph.labels,
-        "max_seq_length": max_seq_length,
-        "do_lower_case": tokenizer.settings["do_lower_case"],
+        "max_seq_length": graph.max_seq_length,
+        "do_lower_case": graph.tokenizer.settings["do_lower_case"],
         "precision": precision,
         "settings": dict(graph.settings),
-        "source": dict(source),
+        "source": graph.opened.description,
         "tensorflow": tf.__version__,
     }
 
 
 def save(
-    graph: TextGraph,
-    tokenizer: wordpiece.Tokenizer,
-    directory: str,
-    *,
-    max_seq_length: int,
-    precision: str,
-    source: Mapping[str, Any],
+    graph: text_graph.TextGraph, directory: str, *, precision: str
 ) -> None:
     """Writes the SavedModel; an earlier export in the directory is replaced.
 
     Args:
       graph: the task.
-      tokenizer: tokenizer of the model.
       directory: a path on a disk.
-      max_seq_length: the most tokens of a text, or of a window.
-      precision: "float32" or "bfloat16".
-      source: what export.json tells of the model that is exported.
+      precision: what export.json calls the number format of the model.
 
     Raises:
       InputError: the directory holds something else.
     """
-    description = describe(
-        graph,
-        tokenizer,
-        max_seq_length=max_seq_length,
-        precision=precision,
-        source=source,
-    )
-    check_directory(directory)
+    check_folder(directory)
+    _warn_of_path(directory)
+    description = describe(graph, precision)
     with file_system.replacing_folder(directory) as temporary:
         with tempfile.TemporaryDirectory() as scratch:
             vocab_file = os.path.join(scratch, _VOCABULARY)
-            tokenizer.vocabulary.to_file(vocab_file)
-            module = _ExportedModel(graph, tokenizer, vocab_file)
-            signatures = _signatures(graph, max_seq_length)
+            graph.tokenizer.vocabulary.to_file(vocab_file)
+            module = _ExportedModel(graph, vocab_file)
+            signatures = _signatures(graph)
             with without_notices():
                 tf.saved_model.save(module, temporary, signatures=signatures)
         path = os.path.join(temporary, "README.md")
         file_system.write_text(path, readme(description))
         file_system.write_json(
-            os.path.join(temporary, DESCRIPTION), description
+            os.path.join(temporary, served_model.DESCRIPTION), description
         )
     logging.info("%s: exported", directory)
 
@@ -306,9 +265,8 @@ def without_notices() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def check_directory(directory: str) -> None:
-    """Does what `check_folder` does; warns of a name TensorFlow cannot load."""
-    check_folder(directory)
+def _warn_of_path(directory: str) -> None:
+    """Warns of a path from which TensorFlow itself cannot load."""
     if re.search(r"[\[\\]", os.path.abspath(directory)):
         logging.warning(
             "--output_dir=%s: TensorFlow itself loads no SavedModel from a "
@@ -326,7 +284,9 @@ def check_folder(directory: str) -> None:
     file_system.check_output_folder(directory, "output_dir")
     if (
         file_system.exists(directory)
-        and not file_system.exists(os.path.join(directory, DESCRIPTION))
+        and not file_system.exists(
+            os.path.join(directory, served_model.DESCRIPTION)
+        )
         and os.listdir(directory)
     ):
         raise errors.InputError(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+DESCRIPTION = "export.json"  # In the directory of a model of this project.
 DEFAULT_SIGNATURE = "serving_default"
 _LEAST_BYTES_PER_TOKEN = 3  # Of a serialized tf.Example with three features.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from export import model_inputs, raw_text
+from export import model_inputs, raw_text, text_graph
 from export.opened_model import OpenedModel
 from modeling import crf
 from tasks.ner import tag_spans
@@ -20,7 +20,7 @@ from tasks.ner import tag_spans
 _NUM_SPECIAL = 2  # [CLS] and [SEP].
 
 
-class TaggingGraph:
+class TaggingGraph(text_graph.TextGraph):
     """Named entity recognition, and any other tagging of words."""
 
     task = "token_classification"
@@ -28,19 +28,17 @@ class TaggingGraph:
 
     def __init__(self, opened: OpenedModel):
         """Loads a tagger, with its CRF if it has one."""
-        task_model = opened.tagger()
-        self.model = task_model.model
-        self.labels = list(task_model.builder.objective.labels)
-        self._tokenizer = opened.start.tokenizer
-        self._document_context = opened.options.document_context
-        context = "maximal" if self._document_context else "none"
-        self.settings = {"document_context": context}
+        task_model, objective = opened.tagger()
+        super().__init__(opened, task_model.model)
+        self._labels = self.labels = list(objective.labels)
+        windows = opened.tagger_windows
+        self.settings = {"document_context": windows.document_context}
+        self._has_context = windows.has_context
         self._room = opened.max_seq_length - _NUM_SPECIAL
-        is_crf = isinstance(self.model, crf.CrfTaggingModel)
-        self._scores = self.model.scores if is_crf else None
+        self._scores = self.model.scores if objective.has_crf else None
         self._split = raw_text.WordSplitter()
-        self._is_plain = tag_spans.scheme_of(self.labels) == tag_spans.PLAIN
-        self._tags = [tag_spans.split_tag(label) for label in self.labels]
+        self._is_plain = objective.is_plain
+        self._tags = [tag_spans.split_tag(label) for label in self._labels]
 
     def predict(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Maps text string [B] to its entities.
@@ -73,7 +71,7 @@ class TaggingGraph:
         start = tf.cast(tf.gather(words.starts, first), tf.int32)
         end = tf.cast(tf.gather(words.ends, last), tf.int32)
         types = tf.constant(
-            self.labels if self._is_plain else [kind for _, kind in self._tags]
+            self._labels if self._is_plain else [kind for _, kind in self._tags]
         )
         entity = tf.strings.substr(
             tf.gather(text, rows), start, end - start, unit="UTF8_CHAR"
@@ -93,14 +91,10 @@ class TaggingGraph:
             for name, (values, padding) in outputs.items()
         }
 
-    def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Maps features of [B, S] to logits float32 [B, S, C]."""
-        return {"logits": self.model(features)}
-
     def _word_logits(self, words: raw_text.Words) -> tf.Tensor:
         """Returns float32 [W, C], the logits of each word's first token."""
-        vocabulary = self._tokenizer.vocabulary
-        ids = self._tokenizer.encode_graph(words.strings)
+        vocabulary = self.tokenizer.vocabulary
+        ids = self.tokenizer.encode_graph(words.strings)
         # A word without a token becomes [UNK].
         is_empty = tf.cast(tf.equal(ids.row_lengths(), 0), tf.int64)
         unknown = tf.fill([tf.reduce_sum(is_empty)], vocabulary.unk_id)
@@ -108,22 +102,22 @@ class TaggingGraph:
         ids = tf.concat([ids, unknown], axis=1)
         ids = model_inputs.take(ids, tf.minimum(ids.row_lengths(), self._room))
         splits = ids.row_splits
-        found = find_windows(words, splits, self._room, self._document_context)
-        firsts = tf.gather(splits, found.first)
+        windows = find_windows(words, splits, self._room, self._has_context)
+        firsts = tf.gather(splits, windows.first)
         sequences = model_inputs.join(
             vocabulary,
             model_inputs.gather_ranges(
-                ids.values, firsts, tf.gather(splits, found.last)
+                ids.values, firsts, tf.gather(splits, windows.last)
             ),
             None,
             self._room + _NUM_SPECIAL,
         )
         logits = model_inputs.token_outputs(
-            self.model, sequences, len(self.labels)
+            self.model, sequences, len(self._labels)
         )
         # [CLS] precedes the tokens of a window.
         shift = sequences.input_ids.row_starts() + 1 - firsts
-        return tf.gather(logits, splits[:-1] + tf.gather(shift, found.owner))
+        return tf.gather(logits, splits[:-1] + tf.gather(shift, windows.owner))
 
     def _spans(
         self, tags: tf.Tensor, sentence_splits: tf.Tensor
@@ -179,7 +173,7 @@ def find_windows(
 
     Args:
       words: the sentences and words.
-      splits: int64 [W + 1], tokens.
+      splits: int64 [W + 1]; the first token of each word.
       room: the most tokens of a window.
       document_context: whether windows contain other sentences of the text.
     """
@@ -222,22 +216,22 @@ def _middles(begin, end, low, high, splits, room) -> tf.Tensor:
     """
     is_long = tf.gather(splits, end) - tf.gather(splits, begin) > room
 
-    def step(begin, found):
+    def step(begin, middles):
         half = tf.gather(splits, begin) + room // 2
         stop = tf.searchsorted(splits, half, side="right", out_type=tf.int64)
         stop = tf.minimum(tf.maximum(stop - 1, begin + 1), end)
         stop = tf.where(is_long, stop, end)
         rows = tf.stack([begin, stop, low, high], axis=1)
         rows = tf.boolean_mask(rows, begin < end)
-        return stop, tf.concat([found, rows], 0)
+        return stop, tf.concat([middles, rows], 0)
 
-    _, found = tf.while_loop(
+    _, middles = tf.while_loop(
         lambda begin, _: tf.reduce_any(begin < end),
         step,
         (begin, tf.zeros([0, 4], tf.int64)),
         shape_invariants=(begin.shape, tf.TensorShape([None, 4])),
     )
-    return tf.gather(found, tf.argsort(found[:, 0]))
+    return tf.gather(middles, tf.argsort(middles[:, 0]))
 
 
 def best_sequences(
@@ -248,9 +242,9 @@ def best_sequences(
     The same as tasks.ner.tagging.viterbi, for all sentences together.
 
     Args:
-      logits: float32 [W, C].
-      sentence_splits: int64 [S + 1].
-      scores: of tag sequences, NumPy arrays.
+      logits: float32 [W, C], of the words of S sentences.
+      sentence_splits: int64 [S + 1]; where each sentence begins.
+      scores: scores of tag sequences, NumPy arrays.
     """
     transitions, start, end = map(tf.constant, scores)
     # One more sentence, so that there is at least one.
@@ -268,8 +262,8 @@ def best_sequences(
         is_word = (word < lengths)[:, None]
         best = tf.argmax(paths, axis=1, output_type=tf.int32)
         came_from = came_from.write(word, tf.where(is_word, best, same))
-        found = tf.reduce_max(paths, axis=1) + padded[word]
-        return word + 1, tf.where(is_word, found, score), came_from
+        longer = tf.reduce_max(paths, axis=1) + padded[word]
+        return word + 1, tf.where(is_word, longer, score), came_from
 
     _, score, came_from = tf.while_loop(
         lambda word, *_: word < count,

@@ -1,6 +1,6 @@
 """The graph of each task: strings to answers, as TensorFlow operations.
 
-    opened_model.OpenedModel -> `make` -> saved_model.TextGraph
+    opened_model.OpenedModel -> `make` -> text_graph.TextGraph
 
 The method `predict` maps strings to the results of the task's command, and
 `logits` maps the model's features to its outputs. The texts of the tasks in
@@ -8,6 +8,7 @@ this file are one sequence each, cut at the maximum length; `question_answering`
 and `tagging` divide texts into windows.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -18,8 +19,8 @@ from data.tokenization import wordpiece
 from export import (
     model_inputs,
     question_answering,
-    saved_model,
     tagging,
+    text_graph,
 )
 from export.opened_model import OpenedModel
 from foundation import errors
@@ -30,15 +31,16 @@ from weights import kinds
 _MASKS_AT_ONCE = 256  # With 30,522 words, 30 MB of logits.
 
 
-class SentenceGraph:
+class SentenceGraph(text_graph.TextGraph):
     """Classification, regression and multi-label classification."""
 
     def __init__(self, opened: OpenedModel):
         """Loads the model; its kind determines the task."""
-        found = opened.sentence_model()
-        self.task = kinds.KINDS[found.kind].export_name
-        is_regression = found.kind == examples.REGRESSION
-        self.labels = None if is_regression else list(found.labels)
+        loaded = opened.sentence_model()
+        super().__init__(opened, loaded.task_model.model)
+        self.task = kinds.KINDS[loaded.kind].export_name
+        if loaded.kind != examples.REGRESSION:
+            self.labels = list(loaded.labels)
         has_pairs = opened.options.text_pair
         if has_pairs is None:
             has_pairs = sentence_tasks.has_pairs(opened.trained)
@@ -51,11 +53,7 @@ class SentenceGraph:
                 )
         names = ["text", "text_pair"] if has_pairs else ["text"]
         self.inputs = {name: tf.TensorSpec([None], tf.string) for name in names}
-        self.settings = {}
-        self.model = found.task_model.model
-        self._tokenizer = opened.start.tokenizer
-        self._max_seq_length = opened.max_seq_length
-        self._windows = found.windows
+        self._windows = loaded.windows
 
     def predict(
         self, text: tf.Tensor, text_pair: tf.Tensor | None = None
@@ -90,27 +88,22 @@ class SentenceGraph:
         """Returns the model's features [B, S], or [B, K, S] of windows."""
         if self._windows is None:
             return _encode(
-                self._tokenizer, text, text_pair, self._max_seq_length
+                self.tokenizer, text, text_pair, self.max_seq_length
             ).features()
-        encode = self._tokenizer.encode_graph
+        encode = self.tokenizer.encode_graph
         return model_inputs.join_windows(
-            self._tokenizer.vocabulary,
+            self.tokenizer.vocabulary,
             encode(text),
             None if text_pair is None else encode(text_pair),
-            self._max_seq_length,
+            self.max_seq_length,
             **self._windows._asdict(),
         )
 
-    def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Maps features of [B, S], texts of one window, to logits [B, C]."""
-        return {"logits": self.model(features)}
 
-
-class MultipleChoiceGraph:
+class MultipleChoiceGraph(text_graph.TextGraph):
     """Multiple choice: the model scores each pair of context and ending."""
 
     task = "multiple_choice"
-    labels = None
     inputs = {
         "context": tf.TensorSpec([None], tf.string),
         "endings": tf.TensorSpec([None, None], tf.string),
@@ -118,10 +111,7 @@ class MultipleChoiceGraph:
 
     def __init__(self, opened: OpenedModel):
         """Loads the model."""
-        self.model = opened.multiple_choice_model().model
-        self.settings = {}
-        self._tokenizer = opened.start.tokenizer
-        self._max_seq_length = opened.max_seq_length
+        super().__init__(opened, opened.multiple_choice_model().model)
 
     def predict(
         self, context: tf.Tensor, endings: tf.Tensor
@@ -133,10 +123,10 @@ class MultipleChoiceGraph:
         """
         choices = tf.shape(endings)[1]
         sequences = _encode(
-            self._tokenizer,
+            self.tokenizer,
             tf.repeat(context, choices),
             tf.reshape(endings, [-1]),
-            self._max_seq_length,
+            self.max_seq_length,
         )
         features = sequences.features()
         shape = tf.stack([tf.shape(context)[0], choices, -1])
@@ -147,12 +137,8 @@ class MultipleChoiceGraph:
             "probabilities": tf.nn.softmax(logits),
         }
 
-    def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Maps features of [B, K, S] to logits float32 [B, K]."""
-        return {"logits": self.model(features)}
 
-
-class FillMaskGraph:
+class FillMaskGraph(text_graph.TextGraph):
     """Ranks the vocabulary for every mask of a text.
 
     fill_mask.py refuses a text that is too long. This graph cuts it, and masks
@@ -160,17 +146,14 @@ class FillMaskGraph:
     """
 
     task = "fill_mask"
-    labels = None
     inputs = {"text": tf.TensorSpec([None], tf.string)}
 
     def __init__(self, opened: OpenedModel):
         """Loads the masked-LM head."""
-        self.model = opened.masked_lm()
-        self._tokenizer = opened.start.tokenizer
+        super().__init__(opened, opened.masked_lm())
         top_k = opened.options.top_k
         self.settings = {"top_k": top_k}
-        self._top_k = min(top_k, len(self._tokenizer.vocabulary))
-        self._max_seq_length = opened.max_seq_length
+        self._top_k = min(top_k, len(self.tokenizer.vocabulary))
         # A left-to-right model predicts a token at the position before it.
         is_causal = self.model.bert.attention == "left_to_right"
         self._offset = 1 if is_causal else 0
@@ -182,11 +165,11 @@ class FillMaskGraph:
           words string [B, M, k] and probabilities float32 [B, M, k]; M is the
           largest number of masks. Rows without a mask hold "" and 0.
         """
-        vocabulary = self._tokenizer.vocabulary
+        vocabulary = self.tokenizer.vocabulary
         ids = self._encode_masked(text)
         count = tf.reduce_max(_mask_positions(ids, vocabulary).row_lengths())
         sequences = model_inputs.join(
-            vocabulary, ids, None, self._max_seq_length
+            vocabulary, ids, None, self.max_seq_length
         )
         positions = _mask_positions(sequences.input_ids, vocabulary)
         # The model needs at least one position.
@@ -221,10 +204,10 @@ class FillMaskGraph:
             some = rows[first : first + _MASKS_AT_ONCE]
             logits = self.model.masked_lm(some[None])[0]
             # Embeddings may be padded.
-            logits = logits[:, : len(self._tokenizer.vocabulary)]
+            logits = logits[:, : len(self.tokenizer.vocabulary)]
             return tuple(tf.math.top_k(tf.nn.softmax(logits), self._top_k))
 
-        found = tf.map_fn(
+        ranked = tf.map_fn(
             rank,
             tf.range(0, tf.shape(rows)[0], _MASKS_AT_ONCE),
             parallel_iterations=1,
@@ -234,7 +217,7 @@ class FillMaskGraph:
             ),
         )
         shape = [shape[0], shape[1], self._top_k]
-        return tuple(tf.reshape(x.values, shape) for x in found)
+        return tuple(tf.reshape(x.values, shape) for x in ranked)
 
     def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Maps features of [B, S] to mlm_logits float32 [B, S, V]."""
@@ -243,45 +226,42 @@ class FillMaskGraph:
     def _encode_masked(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Returns ids int32 [B, None]; tokenizes what is between the masks."""
         parts = tf.strings.split(text, MASK)
-        ids = self._tokenizer.encode_graph(parts.values)
-        mask = tf.fill([ids.nrows(), 1], self._tokenizer.vocabulary.mask_id)
+        ids = self.tokenizer.encode_graph(parts.values)
+        mask = tf.fill([ids.nrows(), 1], self.tokenizer.vocabulary.mask_id)
         ids = tf.concat([ids, mask], axis=1)
         ids = parts.with_values(ids).merge_dims(1, 2)
         # There is no mask after the last part.
         return model_inputs.take(ids, tf.maximum(ids.row_lengths() - 1, 0))
 
 
-class EmbeddingGraph:
+class EmbeddingGraph(text_graph.TextGraph):
     """Sentence embeddings: one vector for each text."""
 
     task = "sentence_embedding"
-    labels = None
     inputs = {"text": tf.TensorSpec([None], tf.string)}
 
     def __init__(self, opened: OpenedModel):
         """Loads the encoder."""
-        task_model = opened.embedder()
+        task_model, self._objective = opened.embedder()
+        super().__init__(opened, task_model.model)
+        modules = self._objective.modules
         self.settings = {
             "layer": opened.options.layer,
-            "pooling": opened.modules.pooling,
-            "normalize": opened.modules.normalize,
-            "size": task_model.builder.objective.vector_size(
+            "pooling": modules.pooling,
+            "normalize": modules.normalize,
+            "size": self._objective.vector_size(
                 opened.start.config.hidden_size
             ),
         }
-        self.model = task_model.model
-        self._extraction = task_model.builder.objective
-        self._tokenizer = opened.start.tokenizer
-        self._max_seq_length = opened.max_seq_length
 
     def predict(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Maps text string [B] to embedding float32 [B, size]."""
-        sequences = _encode(self._tokenizer, text, None, self._max_seq_length)
+        sequences = _encode(self.tokenizer, text, None, self.max_seq_length)
         return self.logits(sequences.features())
 
     def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Maps features of [B, S] to embedding float32 [B, size]."""
-        (embedding,) = self._extraction.predict(self.model, features).values()
+        (embedding,) = self._objective.predict(self.model, features).values()
         return {"embedding": embedding}
 
 
@@ -305,7 +285,7 @@ def _mask_positions(ids: tf.RaggedTensor, vocabulary: Any) -> tf.RaggedTensor:
 
 
 # Task -> class of its graph.
-_GRAPHS = {
+_GRAPHS: Mapping[str, Callable[[OpenedModel], text_graph.TextGraph]] = {
     "classification": SentenceGraph,
     "regression": SentenceGraph,
     "multilabel": SentenceGraph,
@@ -317,7 +297,7 @@ _GRAPHS = {
 }
 
 
-def make(opened: OpenedModel) -> saved_model.TextGraph:
+def make(opened: OpenedModel) -> text_graph.TextGraph:
     """Returns the graph of a model's task, with the model's weights.
 
     Raises:

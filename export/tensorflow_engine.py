@@ -11,7 +11,7 @@ import tensorflow as tf
 from google.protobuf import json_format, message
 from tensorflow.python.saved_model import loader_impl
 
-from export import saved_model, served_model
+from export import served_model
 from foundation import errors, file_system, metadata, tensor_files
 
 _SAVED_MODEL = "saved_model.pb"
@@ -49,7 +49,7 @@ class Model:
         # Registers the operations of the tokenizer.
         import tensorflow_text  # noqa: F401
 
-        path = os.path.join(directory, saved_model.DESCRIPTION)
+        path = os.path.join(directory, served_model.DESCRIPTION)
         self.description = metadata.read_object(path, _Description) or {}
         for folder, _, names in tf.io.gfile.walk(directory):
             for file in names:

@@ -105,8 +105,7 @@ class MaskFiller:
         self._model = model
         self._tokenizer = tokenizer
         self._offset = 1 if left_to_right else 0
-        positions = model.config.max_position_embeddings
-        self._max_length = max_length or positions
+        self._max_length = max_length or model.config.max_position_embeddings
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -183,7 +183,7 @@ def word_losses(logits: np.ndarray, label_ids: np.ndarray) -> np.ndarray:
 
 
 def best_tags(
-    model: Any,
+    scores: crf.Scores | None,
     logits: np.ndarray,
     row_splits: np.ndarray,
     labels: Sequence[str],
@@ -193,12 +193,11 @@ def best_tags(
     With a CRF, returns the most probable sequence of tags of each sentence.
 
     Args:
-      model: may have a CRF, whose scores are model.scores.
+      scores: scores of tag sequences; None without a CRF.
       logits: float [W, C].
       row_splits: int [N + 1], of the sentences.
       labels: C names.
     """
-    scores = getattr(model, "scores", None)
     if scores is None:
         return [labels[i] for i in logits.argmax(axis=1)]
     tags: list[str] = []

@@ -117,7 +117,7 @@ class NerTask:
         self, task_model: TaskModel, features: Mapping[str, Features]
     ) -> outputs.Evaluation:
         """See jobs.task.Task."""
-        tagger = Tagger(
+        tagger = Tagger.of_model(
             self._config.windows, task_model, self._config.eval_batch_size
         )
         logits = tagger.predict(features[DEV])
@@ -251,7 +251,9 @@ class NerTask:
         config = self._config
         if not config.do_predict:
             return
-        tagger = Tagger(config.windows, task_model, config.predict_batch_size)
+        tagger = Tagger.of_model(
+            config.windows, task_model, config.predict_batch_size
+        )
         if self.data.has(TEST):
             yield TestSet(self, tagger, config.windows)
         if self.data.text is not None:
@@ -265,7 +267,7 @@ class NerTask:
         """Prints the entities of each line of standard input."""
         if not self._config.interactive:
             return
-        tagger = Tagger(
+        tagger = Tagger.of_model(
             self._config.windows, task_model, self._config.predict_batch_size
         )
         if sys.stdin.isatty():

@@ -16,21 +16,30 @@ A prompt answers typed questions:
 import dataclasses
 import itertools
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 from keras import ops
 
+from data.features import Features
+from data.tokenization import wordpiece
 from foundation import file_system
 from jobs import typed
 from jobs.task_model import TaskModel
 from modeling import losses, models
 from modeling.config import BertConfig
-from tasks.squad import dataset, decoding, outputs, windowing
+from tasks.squad import blocks, dataset, decoding, outputs, windowing
 from tasks.squad.decoding import Answer, AnswerList
-from tasks.squad.settings import AnswerRules, WindowSizes
+from tasks.squad.settings import AnswerSettings
 from weights import task_files
 
 _LOSS = "span_loss"
@@ -103,27 +112,45 @@ class SpanObjective:
 class ModelLogits(NamedTuple):
     """The logits of a model; a blocks.LogitsSource.
 
-    task_model: the model.
-    batch_size: windows per batch.
+    predictions: maps N > 0 windows to batches of start_logits and end_logits
+      [B, S] and example_index [B], the windows of a batch.
+    precision: number format of the model.
     """
 
-    task_model: TaskModel
-    batch_size: int
+    predictions: Callable[[Features], Iterable[Mapping[str, np.ndarray]]]
+    precision: str
 
     def span_logits(self, windows: windowing.Windows) -> decoding.SpanLogits:
         """Returns the model's logits of windows."""
-        batches: Iterable[Mapping[str, np.ndarray]] = ()
         features = windows.features
-        if len(windows):
-            batches = self.task_model.predictions(features, self.batch_size)
+        batches = self.predictions(features) if len(windows) else ()
         logits = decoding.collect_logits(batches, features.row_splits)
         if not np.isfinite(logits).all():
             logging.warning(
                 "logits are not finite numbers, so answers are arbitrary: the "
                 "weights are damaged, or --precision=%s is not enough",
-                self.task_model.config.devices.precision,
+                self.precision,
             )
         return logits
+
+
+def model_logits(task_model: TaskModel, *, pads: bool) -> ModelLogits:
+    """Returns the logits of a model.
+
+    Args:
+      task_model: the model.
+      pads: whether windows fewer than devices, as those of a single question,
+        are padded to a batch of predict_batch_size.
+    """
+    config, strategy = task_model.config, task_model.builder.strategy
+
+    def predictions(features: Features) -> Iterator[dict[str, np.ndarray]]:
+        batch_size = config.predict_batch_size
+        if not pads and len(features) <= strategy.num_replicas_in_sync:
+            batch_size = strategy.num_replicas_in_sync
+        return task_model.predictions(features, batch_size)
+
+    return ModelLogits(predictions, config.devices.precision)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -131,16 +158,14 @@ class Prompt:
     """Answers single questions.
 
     Attributes:
-      task_model: the model.
-      sizes: sizes of windows.
-      rules: how answers are made from logits.
-      threshold: null odds above which there is no answer; None in 1.1.
+      tokenizer: tokenizer of the model.
+      logits: where the logits of windows come from.
+      settings: how answers are made from logits.
     """
 
-    task_model: TaskModel
-    sizes: WindowSizes
-    rules: AnswerRules
-    threshold: float | None
+    tokenizer: wordpiece.Tokenizer
+    logits: blocks.LogitsSource
+    settings: AnswerSettings
 
     def answer(self, question: str, context: str) -> Answer:
         """Returns the answer; its text is "" if there is none."""
@@ -159,22 +184,20 @@ class Prompt:
                 for number, (text, _) in enumerate(questions)
             ],
         )
-        tokenizer = self.task_model.start.tokenizer
-        windows = windowing.make_windows(question_set, tokenizer, self.sizes)
-        batch_size = self.task_model.builder.strategy.num_replicas_in_sync
-        if len(windows) > batch_size:
-            batch_size = self.task_model.config.predict_batch_size
+        windows = windowing.make_windows(
+            question_set, self.tokenizer, self.settings.windows
+        )
         decoded = decoding.decode(
             question_set,
             windows,
-            ModelLogits(self.task_model, batch_size).span_logits(windows),
-            tokenizer=tokenizer,
-            rules=self.rules,
+            self.logits.span_logits(windows),
+            tokenizer=self.tokenizer,
+            rules=self.settings.rules,
         )
         return [(self._chosen(answers), answers) for answers in decoded]
 
     def _chosen(self, answers: AnswerList) -> Answer:
-        text = answers.text(self.threshold)
+        text = answers.text(self.settings.threshold)
         nothing = Answer("", 1.0, 0.0, 0.0, None)
         if text == decoding.NOTHING and answers.entries[0].span is None:
             return nothing

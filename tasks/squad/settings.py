@@ -71,6 +71,24 @@ class AnswerRules:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerSettings:
+    """All settings by which a trained model answers questions."""
+
+    windows: WindowSizes = group(WindowSizes)
+    rules: AnswerRules = group(AnswerRules)
+    null_score_diff_threshold: float = field(
+        "Null odds above which there is no answer, in SQuAD 2.0.", 0.0
+    )
+
+    @property
+    def threshold(self) -> float | None:
+        """Null odds above which there is no answer; None in SQuAD 1.1."""
+        if not self.rules.version_2_with_negative:
+            return None
+        return self.null_score_diff_threshold
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadConfig(run_config.FinetuningConfig):
     """Everything run_squad.py needs to know."""
 

@@ -18,7 +18,7 @@ from jobs.source import ModelSource
 from jobs.task import Card, Evaluated, Output, Scores
 from jobs.task_model import TaskModel
 from tasks.squad import answering, blocks, dataset, outputs, windowing
-from tasks.squad.settings import SquadConfig
+from tasks.squad.settings import AnswerSettings, SquadConfig
 from weights import kinds, model_directory, task_files, tokenizer_files
 
 
@@ -134,13 +134,12 @@ class SquadTask:
         self, task_model: TaskModel, *, has_files: bool
     ) -> blocks.QuestionStream:
         """Returns the questions of --predict_file, to be answered."""
-        size = self._config.predict_batch_size
         return blocks.QuestionStream(
             self.sets.to_predict,
             self._tokenizer,
             self._config.windows,
             self.rules,
-            answering.ModelLogits(task_model, size),
+            answering.model_logits(task_model, pads=True),
             has_files=has_files,
         )
 
@@ -299,10 +298,13 @@ class SquadTask:
         if threshold is None:
             threshold = self._default_threshold()
         prompt = answering.Prompt(
-            task_model=task_model,
-            sizes=config.windows,
-            rules=self.rules,
-            threshold=threshold,
+            tokenizer=self._tokenizer,
+            logits=answering.model_logits(task_model, pads=False),
+            settings=AnswerSettings(
+                windows=config.windows,
+                rules=self.rules,
+                null_score_diff_threshold=threshold or 0.0,
+            ),
         )
         if config.question:
             assert config.context is not None  # The config requires it.

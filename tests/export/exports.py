@@ -8,7 +8,7 @@ import tiny_runs
 from aiohttp import test_utils
 
 import export_model
-from export import model_inputs, opened_model, saved_model, task_graphs
+from export import model_inputs, opened_model, task_graphs, text_graph
 from foundation import config_flags
 from modeling import models
 from weights import model_directory
@@ -68,7 +68,7 @@ def export(model_dir: pathlib.Path, output_dir: pathlib.Path, **flags):
     return output_dir
 
 
-def task_graph(model_dir: pathlib.Path, **flags) -> saved_model.TextGraph:
+def task_graph(model_dir: pathlib.Path, **flags) -> text_graph.TextGraph:
     """Makes the graph of a model's task with flags of export_model.py."""
     config = config_flags.parse(
         export_model.ExportConfig,

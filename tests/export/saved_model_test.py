@@ -27,41 +27,41 @@ def export(monkeypatch):
     tokenizer = wordpiece.Tokenizer(
         vocabulary.Vocabulary.from_tokens(tiny_runs.SPECIAL)
     )
-    graph = types.SimpleNamespace(
-        task="regression", inputs={"text": None}, labels=None, settings={}
-    )
 
     def call(directory, text):
+        graph = types.SimpleNamespace(
+            task="regression",
+            inputs={"text": None},
+            labels=None,
+            settings={},
+            tokenizer=tokenizer,
+            max_seq_length=8,
+            opened=types.SimpleNamespace(description={"text": text}),
+        )
+
         def save(module, path, signatures):
             os.makedirs(path)
             pathlib.Path(path, "saved_model.pb").write_text(text)
 
         monkeypatch.setattr(tf.saved_model, "save", save)
-        saved_model.save(
-            graph,
-            tokenizer,
-            str(directory),
-            max_seq_length=8,
-            precision="float32",
-            source={"text": text},
-        )
+        saved_model.save(graph, str(directory), precision="float32")
 
     return call
 
 
 @pytest.mark.parametrize("name", ["a[1]", "a\\b", "a"])
 def test_a_path_from_which_tensorflow_cannot_load_gets_a_warning(
-    tmp_path, caplog, name
+    tmp_path, caplog, export, name
 ):
-    saved_model.check_directory(f"{tmp_path}/{name}/model")
+    export(tmp_path / name / "model", "new")
     assert (f"--output_dir={tmp_path}/{name}" in caplog.text) == (name != "a")
 
 
 def test_a_mount_point_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os.path, "ismount", lambda path: path == str(tmp_path))
-    saved_model.check_directory(f"{tmp_path}/model")
+    saved_model.check_folder(f"{tmp_path}/model")
     with pytest.raises(errors.InputError, match=f"--output_dir={tmp_path}: "):
-        saved_model.check_directory(str(tmp_path))
+        saved_model.check_folder(str(tmp_path))
 
 
 @pytest.mark.parametrize("call", ["flush_folder", "exchange"])

@@ -140,7 +140,7 @@ def test_what_a_scheme_forbids_is_never_predicted(scheme):
     lengths = rng.integers(1, 9, 200)
     logits = rng.standard_normal((lengths.sum(), len(labels))) * 5
     splits = np.cumsum([0, *lengths])
-    found = tagging.best_tags(model, logits, splits, labels)
+    found = tagging.best_tags(model.scores, logits, splits, labels)
     single = [labels[i] for i in logits.argmax(axis=1)]
     assert found != single
     for begin, end in zip(splits, splits[1:], strict=False):
@@ -214,7 +214,7 @@ def test_the_best_sequence_is_found(model, length):
 
 def test_sentences_are_decoded_each_for_itself(model):
     logits = np.random.default_rng(3).standard_normal((5, 3))
-    found = tagging.best_tags(model, logits, np.array([0, 2, 5]), LABELS)
+    found = tagging.best_tags(model.scores, logits, np.array([0, 2, 5]), LABELS)
     alone = [
         tagging.viterbi(part, *model.scores)
         for part in (logits[:2], logits[2:])

@@ -33,7 +33,6 @@ def make_prompt(score, used):
         builder=types.SimpleNamespace(
             strategy=types.SimpleNamespace(num_replicas_in_sync=1)
         ),
-        start=types.SimpleNamespace(tokenizer=TOKENIZER),
         config=types.SimpleNamespace(
             predict_batch_size=8,
             devices=types.SimpleNamespace(precision="float32"),
@@ -41,12 +40,13 @@ def make_prompt(score, used):
         predictions=predictions,
     )
     return answering.Prompt(
-        task_model=task_model,
-        sizes=settings.WindowSizes(
-            max_seq_length=16, doc_stride=4, max_query_length=4
+        tokenizer=TOKENIZER,
+        logits=answering.model_logits(task_model, pads=False),
+        settings=settings.AnswerSettings(
+            windows=settings.WindowSizes(
+                max_seq_length=16, doc_stride=4, max_query_length=4
+            )
         ),
-        rules=settings.AnswerRules(),
-        threshold=None,
     )
 
 
