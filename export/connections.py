@@ -50,7 +50,7 @@ class Limits:
     idle_seconds: float = 75.0
 
     def seconds(self, waits_for: str) -> float:
-        """Returns how long a connection may wait for something."""
+        """Returns how long a connection may wait for HEAD, BODY and so on."""
         if waits_for in (HEAD, BODY):
             return self.receive_seconds
         return self.answer_seconds if waits_for == ANSWER else self.idle_seconds
@@ -146,7 +146,12 @@ def of_server(server: web.Server) -> list[Connection]:
 def longest_waiting(
     connections: Sequence[Connection], *waits_for: str
 ) -> Connection | None:
-    """Returns the connection that has waited longest for one of some things."""
+    """Returns the connection that has waited longest.
+
+    Args:
+      connections: the connections of a server.
+      *waits_for: what it may wait for: HEAD, BODY, ANSWER, IDLE.
+    """
     waiting = [x for x in connections if x.waits_for in waits_for]
     return min(waiting, key=lambda x: x.since, default=None)
 

@@ -83,7 +83,7 @@ def features(
     Args:
       inputs: feature -> int32 [B, S], or [B, K, S] of multiple choice.
       names: feature -> the client's name of it.
-      limits: of the model.
+      limits: what the model has.
 
     Returns:
       The same tensors, which exist only if they are accepted.
@@ -127,7 +127,7 @@ def records(
 
     Args:
       inputs: feature -> int64 [B, None].
-      limits: of the model.
+      limits: what the model has.
       choice_length: ids of a choice, of which a row has one after the other;
         None if a row is one sequence.
 
@@ -190,16 +190,7 @@ def text_records(
     for name, spec in specs.items():
         length = inputs[name].row_lengths()
         if spec.shape.rank == 1:
-            checks.append(
-                _Check(
-                    length != 1,
-                    lambda i, name=name, length=length: [
-                        *_row(name, i),
-                        tf.gather(length, i),
-                        " texts instead of one",
-                    ],
-                )
-            )
+            checks.append(_one_text(name, length))
         else:
             checks.append(_no_choices(name, length == 0, name))
             checks.append(_differing_counts(name, length, 1))
@@ -249,19 +240,33 @@ def _row(name: str, index: tf.Tensor) -> list[Any]:
 def _row_counts(inputs: Mapping[str, tf.Tensor]) -> list[_Check]:
     """Checks that all inputs have as many rows as the first."""
     first, *others = inputs
-    count = tf.shape(inputs[first])[0]
-    return [
-        _Check(
-            tf.shape(inputs[name])[0] != count,
-            lambda _, name=name: [
+    expected = tf.shape(inputs[first])[0]
+
+    def check(name: str) -> _Check:
+        count = tf.shape(inputs[name])[0]
+        return _Check(
+            count != expected,
+            lambda _: [
                 f"{name}: ",
-                tf.shape(inputs[name])[0],
-                f" rows, but {first} has ",
                 count,
+                f" rows, but {first} has ",
+                expected,
             ],
         )
-        for name in others
-    ]
+
+    return list(map(check, others))
+
+
+def _one_text(name: str, lengths: tf.Tensor) -> _Check:
+    """Checks that each row has one text."""
+    return _Check(
+        lengths != 1,
+        lambda i: [
+            *_row(name, i),
+            tf.gather(lengths, i),
+            " texts instead of one",
+        ],
+    )
 
 
 def _row_shapes(
@@ -340,9 +345,9 @@ def _values(
     """Checks that values are from 0 to `count` - 1.
 
     Args:
-      name: the client's name.
+      name: the client's name of the input.
       values: integers of any shape.
-      count: how many there are.
+      count: how many values are accepted.
       place: maps an index in the flat array to a row, and a choice if there
         are several.
     """

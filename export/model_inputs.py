@@ -58,7 +58,7 @@ def join(
     tokens gets no [SEP].
 
     Args:
-      vocabulary: of the model.
+      vocabulary: the vocabulary of the model.
       first: int32 [N, None], the ids of the texts.
       second: the ids of the second texts, or None for single texts.
       max_seq_length: the longest sequence, special tokens included.
@@ -93,6 +93,11 @@ def truncated_lengths(
     """Returns how many tokens of each text remain, `room` together: int64 [N].
 
     The formula is that of `data.sequences.truncated_lengths`.
+
+    Args:
+      a: int64 [N]; the tokens of the first texts.
+      b: int64 [N]; the tokens of the second texts.
+      room: int64 [N]; the most tokens of both.
     """
     first = tf.minimum(a, tf.maximum(room - b, (room + 1) // 2))
     return first, tf.minimum(b, room - first)
@@ -173,13 +178,13 @@ def join_windows(
     """Joins the windows of texts, as `data.features.encode_blocks` does.
 
     Args:
-      vocabulary: of the model.
+      vocabulary: the vocabulary of the model.
       first: int32 [N, None], the ids of the texts.
       second: the ids of the second texts, which are then the divided ones, or
         None for single texts.
       max_seq_length: the longest window, special tokens included.
-      stride: see data.features.Windows.
-      most: see data.features.Windows.
+      stride: tokens from the start of a window to that of the next, at most.
+      most: the largest number of windows of a text.
 
     Returns:
       The model's features, int32 [N, K, S]; the input_mask of a window that a
@@ -223,7 +228,13 @@ def take(values: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
 def gather_ranges(
     values: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Returns values[starts[i] : ends[i]] as row i."""
+    """Returns values[starts[i] : ends[i]] as row i of N.
+
+    Args:
+      values: [T, ...].
+      starts: int64 [N].
+      ends: int64 [N].
+    """
     positions = tf.ragged.range(starts, ends)
     return positions.with_values(tf.gather(values, positions.values))
 

@@ -18,6 +18,7 @@ every runtime can read.
 
 import functools
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -35,7 +36,7 @@ _OPSET = 20  # The first with Gelu.
 _IR_VERSION = 10  # The first with this opset, so that old runtimes read it.
 _MICROSOFT = "com.microsoft"
 # Of modeling.layers, and of the dense layers of sentence-transformers.
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "gelu": ("Gelu", {"approximate": "tanh"}),
     "gelu_erf": ("Gelu", {}),
     "GELU": ("Gelu", {}),
@@ -50,6 +51,8 @@ _IDENTITIES = ("linear", "Identity")
 _MIN_NORM, _MIN_WEIGHT, _LOWEST = 1e-12, 1e-9, -1e9
 _FLOAT, _INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 _INT32, _BOOL = onnx.TensorProto.INT32, onnx.TensorProto.BOOL
+# Output -> names or sizes of its axes.
+_Outputs = Mapping[str, tuple[str | int, ...]]
 
 
 def make(
@@ -65,7 +68,8 @@ def make(
       model: one of modeling.models, a tagger with a CRF (whose scores of tag
         sequences are not in the graph), or an encoder.
       standard: whether all operators are standard.
-      num_layers: of an encoder, how many are computed; all by default.
+      num_layers: the number of layers of an encoder that are computed; all by
+        default.
       modules: how an encoder makes vectors of texts; None for none.
 
     Raises:
@@ -118,11 +122,11 @@ class _Graph:
         name = "ints_" + "_".join(map(str, values))
         return self.constant(name, np.array(values, np.int64))
 
-    def int(self, value: int) -> str:
+    def int_(self, value: int) -> str:
         """Adds an int64 number; returns its name."""
         return self.constant(f"int_{value}", np.int64(value))
 
-    def float(self, value: float) -> str:
+    def float_(self, value: float) -> str:
         """Adds a float32 number; returns its name."""
         return self.constant(f"float_{value:g}", np.float32(value))
 
@@ -138,12 +142,12 @@ class _Graph:
         """Adds a node.
 
         Args:
-          operator: its type.
+          operator: the type of the node.
           *inputs: names of constants and of outputs of other nodes.
-          type: of its output; onnxruntime's quantizer needs all types.
-          name: of its output; by default a new one.
-          domain: of the operator.
-          **attributes: of the operator.
+          type: the type of its output; onnxruntime's quantizer needs all types.
+          name: the name of its output; by default a new one.
+          domain: the domain of the operator.
+          **attributes: the attributes of the operator.
 
         Returns:
           The name of its output.
@@ -157,7 +161,7 @@ class _Graph:
         return name
 
     def finish(
-        self, input_axes: tuple[str, ...], outputs: dict[str, tuple]
+        self, input_axes: tuple[str, ...], outputs: _Outputs
     ) -> onnx.ModelProto:
         """Returns the graph.
 
@@ -199,7 +203,7 @@ class _Writer:
 
     def __init__(self, model: Any, *, standard: bool):
         self.graph = _Graph()
-        self.input_axes = ("batch_size", "sequence_length")
+        self.input_axes: tuple[str, ...] = "batch_size", "sequence_length"
         self._standard = standard
         self._config = model.config
         self._values = {v.path: np.asarray(v) for v in model.weights}
@@ -208,12 +212,12 @@ class _Writer:
 
     # The heads. Each method returns the outputs and their axes.
 
-    def classifier(self) -> dict[str, tuple]:
+    def classifier(self) -> _Outputs:
         """Adds a classifier's logits [B, C]."""
         self._score(self._pooled(), "", name="logits")
         return {"logits": (self.input_axes[0], self._count(""))}
 
-    def multiple_choice(self) -> dict[str, tuple]:
+    def multiple_choice(self) -> _Outputs:
         """Adds the logits of choices [B, K]."""
         batch, length = self.input_axes
         self.input_axes = batch, "num_choices", length
@@ -224,21 +228,21 @@ class _Writer:
         self.graph.add("Reshape", scores, shape, name="logits")
         return {"logits": self.input_axes[:2]}
 
-    def question_answering(self) -> dict[str, tuple]:
+    def question_answering(self) -> _Outputs:
         """Adds start and end logits, each [B, S]."""
         scores = self._score(self._encode(), "cls/squad/")
         names = "start_logits", "end_logits"
         for number, name in enumerate(names):
-            at = self.graph.int(number)
+            at = self.graph.int_(number)
             self.graph.add("Gather", scores, at, name=name, axis=2)
         return dict.fromkeys(names, self.input_axes)
 
-    def tagger(self) -> dict[str, tuple]:
+    def tagger(self) -> _Outputs:
         """Adds the logits of tags [B, S, C]."""
         self._score(self._encode(), "", name="logits")
         return {"logits": (*self.input_axes, self._count(""))}
 
-    def masked_lm(self) -> dict[str, tuple]:
+    def masked_lm(self) -> _Outputs:
         """Adds the logits of words [B, S, V]."""
         graph, config, path = self.graph, self._config, "cls/predictions"
         x = self._dense(
@@ -268,11 +272,13 @@ class _Writer:
         self,
         num_layers: int | None,
         modules: sentence_modules.SentenceModules | None,
-    ) -> dict[str, tuple]:
+    ) -> _Outputs:
         """Adds the states of tokens [B, S, H], and the vectors of texts."""
         x = self._encode(num_layers, name="last_hidden_state")
         size = self._config.hidden_size
-        outputs = {x: (*self.input_axes, size)}
+        outputs: dict[str, tuple[str | int, ...]] = {
+            x: (*self.input_axes, size)
+        }
         if modules and modules.pooling != sentence_modules.NO_POOLING:
             self._vectors(x, modules, name="sentence_embedding")
             size = modules.vector_size(size)
@@ -346,8 +352,8 @@ class _Writer:
         length = graph.add(
             "ReduceSum", mask, graph.ints(1), type=_INT64, keepdims=1
         )
-        last = graph.add("Sub", length, graph.int(1), type=_INT64)
-        last = graph.add("Max", last, graph.int(0), type=_INT64)
+        last = graph.add("Sub", length, graph.int_(1), type=_INT64)
+        last = graph.add("Max", last, graph.int_(0), type=_INT64)
         last = graph.add("Unsqueeze", last, graph.ints(2), type=_INT64)
         return graph.add("GatherND", states, last, batch_dims=1)
 
@@ -420,7 +426,7 @@ class _Writer:
             # [B, N, Q, D], of keys [B, N, D, S].
             order = [0, 2, 3, 1] if name == "key" else [0, 2, 1, 3]
             heads[name] = graph.add("Transpose", y, perm=order)
-        query = graph.add("Mul", heads["query"], graph.float(size**-0.5))
+        query = graph.add("Mul", heads["query"], graph.float_(size**-0.5))
         scores = graph.add("MatMul", query, heads["key"])
         bias = self._causal_bias if is_causal else self._mask_bias
         scores = graph.add("Add", scores, bias)
@@ -444,7 +450,7 @@ class _Writer:
             graph.ints(1, 2),
             type=_INT64,
         )
-        return graph.add("Greater", mask, graph.int(0), type=_BOOL)
+        return graph.add("Greater", mask, graph.int_(0), type=_BOOL)
 
     @functools.cached_property
     def _mask_bias(self) -> str:
@@ -460,7 +466,7 @@ class _Writer:
         )
         length = graph.add("Squeeze", length, type=_INT64)
         order = graph.add(
-            "Range", graph.int(0), length, graph.int(1), type=_INT64
+            "Range", graph.int_(0), length, graph.int_(1), type=_INT64
         )
         queries = graph.add("Unsqueeze", order, graph.ints(1), type=_INT64)
         is_past = graph.add("LessOrEqual", order, queries, type=_BOOL)
@@ -468,8 +474,8 @@ class _Writer:
         return self._hiding(is_visible)
 
     def _hiding(self, is_visible: str) -> str:
-        bias = self.graph.float(layers.HIDDEN_BIAS)
-        return self.graph.add("Where", is_visible, self.graph.float(0), bias)
+        bias = self.graph.float_(layers.HIDDEN_BIAS)
+        return self.graph.add("Where", is_visible, self.graph.float_(0), bias)
 
     # Vectors of texts: the formulas of tasks.features.feature_extraction.
 
@@ -491,7 +497,7 @@ class _Writer:
         if modules.normalize:
             norm = graph.add("ReduceL2", x, graph.ints(-1), keepdims=1)
             x = graph.add(
-                "Div", x, graph.add("Max", norm, graph.float(_MIN_NORM))
+                "Div", x, graph.add("Max", norm, graph.float_(_MIN_NORM))
             )
         graph.add("Identity", x, name=name)
 
@@ -499,7 +505,7 @@ class _Writer:
         """Adds one vector for each text, [B, H]."""
         graph = self.graph
         if pooling == "cls":
-            return graph.add("Gather", x, graph.int(0), axis=1)
+            return graph.add("Gather", x, graph.int_(0), axis=1)
         if pooling == "lasttoken":
             return graph.add("Squeeze", self._last_real(x), graph.ints(1))
         mask = self._features["input_mask"]
@@ -507,16 +513,16 @@ class _Writer:
         weights = graph.add("Unsqueeze", mask, graph.ints(2))  # [B, S, 1]
         if pooling == "max":
             is_real = graph.add("Cast", weights, type=_BOOL, to=_BOOL)
-            x = graph.add("Where", is_real, x, graph.float(_LOWEST))
+            x = graph.add("Where", is_real, x, graph.float_(_LOWEST))
             return graph.add("ReduceMax", x, graph.ints(1), keepdims=0)
         if pooling == "weightedmean":
             shape = graph.add("Shape", weights, type=_INT64)
             one = helper.make_tensor("one", _FLOAT, [1], [1.0])
             ones = graph.add("ConstantOfShape", shape, value=one)
-            position = graph.add("CumSum", ones, graph.int(1))
+            position = graph.add("CumSum", ones, graph.int_(1))
             weights = graph.add("Mul", weights, position)
         total = graph.add("ReduceSum", weights, graph.ints(1), keepdims=0)
-        total = graph.add("Max", total, graph.float(_MIN_WEIGHT))
+        total = graph.add("Max", total, graph.float_(_MIN_WEIGHT))
         if pooling == "mean_sqrt_len_tokens":
             total = graph.add("Sqrt", total)
         x = graph.add("Mul", x, weights)

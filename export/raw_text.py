@@ -90,8 +90,9 @@ class WordSplitter:
             flags[members] |= 1 << bit
         flags[_END] = 0
         # What a character becomes in lower case; 0 if several.
-        lower = [x.lower() for x in characters]
-        lower = [ord(x) if len(x) == 1 else 0 for x in lower]
+        lower = [
+            ord(x) if len(x) == 1 else 0 for x in map(str.lower, characters)
+        ]
         # The letters of clitics, in any case, and the apostrophes.
         clitic = np.zeros(len(characters), np.int32)
         for letter in "nt" + "".join(raw_text_lib.CLITICS):
@@ -382,8 +383,8 @@ class _Splitting:
             else:
                 is_found = last & tf.equal(two, ord(clitic[0]))
                 is_found &= tf.equal(three, _APOSTROPHE) & (length >= 3)
-            found = tf.constant(len(clitic) + 1, tf.int64)
-            size = tf.where(is_found, found, size)
+            its_size = tf.constant(len(clitic) + 1, tf.int64)
+            size = tf.where(is_found, its_size, size)
         negation = tf.equal(one, ord("t")) & tf.equal(two, _APOSTROPHE)
         negation &= tf.equal(three, ord("n")) & (length >= 3)
         return tf.where(negation, tf.constant(3, tf.int64), size)

@@ -31,7 +31,13 @@ _Status = dict[str, Any]  # In the form of TensorFlow Serving.
 
 
 def status(version: int, state: str, message: str = "") -> _Status:
-    """Returns the status of a version in the form of TensorFlow Serving."""
+    """Returns the status of a version in the form of TensorFlow Serving.
+
+    Args:
+      version: the number of the version.
+      state: LOADING, AVAILABLE, UNLOADING or END.
+      message: why it could not be loaded; "" if it could.
+    """
     code = "UNKNOWN" if message else "OK"
     return {
         "version": str(version),
