@@ -19,8 +19,8 @@ def check_free(host: str, port: int) -> None:
     Other errors are left to the server, which may have further addresses.
 
     Args:
-      host: as --host; an unknown one is left to the server, too.
-      port: 0 for any free one.
+      host: the value of --host; an unknown one is left to the server, too.
+      port: the value of --port; 0 for any free one.
 
     Raises:
       InputError: names both flags.
@@ -28,10 +28,10 @@ def check_free(host: str, port: int) -> None:
     if not port:
         return
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
     except OSError:
         return
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in infos:
         try:
             with socket.socket(family, kind, protocol) as tried:
                 # As asyncio does: a server that has ended leaves its port.

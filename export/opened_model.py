@@ -15,7 +15,7 @@ from data import examples, features
 from foundation import config_flags, errors
 from jobs import assembly, run_config
 from jobs import source as source_lib
-from jobs.task_model import Builder, TaskModel
+from jobs.task_model import Builder, Objective, TaskModel
 from modeling import heads, layers, models, variables
 from tasks.classification.objective import ClassificationObjective
 from tasks.classification.settings import LongTexts
@@ -270,7 +270,7 @@ class OpenedModel:
         )
         return builder.build(seed=0)
 
-    def _load(self, objective: Any) -> TaskModel:
+    def _load(self, objective: Objective) -> TaskModel:
         """Builds a model that was trained for the task, with its weights.
 
         With new_head it need not have been trained for it.

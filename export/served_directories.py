@@ -81,8 +81,8 @@ def find_version(directory: str, file: str) -> tuple[int, str]:
         return 1, directory
     if not file_system.is_folder(directory):
         is_file = file_system.exists(directory)
-        found = "is a file, not a" if is_file else "no such"
-        raise errors.InputError(f"--models: {directory}: {found} directory")
+        problem = "is a file, not a" if is_file else "no such"
+        raise errors.InputError(f"--models: {directory}: {problem} directory")
     file_system.restore_folders(directory)
     for version in sorted(versions(directory), reverse=True):
         path = os.path.join(directory, str(version))
