@@ -16,13 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
+import tensorflow as tf
 
 from data import features as features_lib
 from data.features import Features
 from export import (
+    input_checks,
     model_inputs,
     onnx_names,
     served_model,
+    tensorflow_engine,
 )
 from export.served_model import Signature, Spec
 from foundation import config_flags, errors, file_system, metadata
@@ -125,6 +128,7 @@ class Model:
             for info in self._session.get_outputs()
             if info.name != "last_hidden_state"
         }
+        self._checks = self._make_checks()
         self._predict = self._predictor(directory)
         self.signatures = self._signatures()
         self.metadata = {
@@ -145,7 +149,7 @@ class Model:
                 name: inputs[theirs]
                 for name, theirs in model_inputs.HUB_NAMES.items()
             }
-            self._check(features)
+            self._refuse(features)
             outputs = self._run(features)
             return {self._output_name(k): outputs[k] for k in sorted(outputs)}
         texts = {
@@ -198,39 +202,27 @@ class Model:
             for name, pair in signatures.items()
         }
 
-    def _check(self, features: Mapping[str, np.ndarray]) -> None:
-        """Refuses what `export.input_checks` refuses, with the same lines."""
-        names, config = model_inputs.HUB_NAMES, self._config
-        first = features["input_ids"]
-        for name, values in features.items():
-            if values.shape != first.shape:
-                raise errors.InputError(
-                    f"{names[name]}: row 0: {_size(values)} values, but "
-                    f"{names['input_ids']} has {_size(first)} values"
-                )
-        where = f"{names['input_ids']}: row 0"
-        if first.ndim == 3 and not first.shape[1]:
-            raise errors.InputError(f"{where}: 0 choices, at least 1 is needed")
-        longest = config.max_position_embeddings
-        if not 1 <= first.shape[-1] <= longest:
-            raise errors.InputError(
-                f"{where}: {first.shape[-1]} ids, not from 1 to {longest}"
-            )
-        counts = {
-            "input_ids": config.vocab_size,
-            "input_mask": 2,
-            "segment_ids": config.type_vocab_size,
-        }
-        for name, count in counts.items():
-            values = features[name]
-            bad = np.argwhere((values < 0) | (values >= count))
-            if len(bad):
-                row, *choice = bad[0][:-1]
-                place = f"row {row}" + "".join(f", choice {n}" for n in choice)
-                raise errors.InputError(
-                    f"{names[name]}: {place}: {values[tuple(bad[0])]} is not "
-                    f"from 0 to {count - 1}"
-                )
+    def _make_checks(self) -> Callable[..., dict[str, tf.Tensor]]:
+        """Returns the checks of features, the same as those of a SavedModel."""
+        config, names = self._config, model_inputs.HUB_NAMES
+        limits = input_checks.Limits(
+            num_words=config.vocab_size,
+            num_segments=config.type_vocab_size,
+            num_positions=config.max_position_embeddings,
+        )
+        rank = 3 if self._task == "multiple_choice" else 2
+        ids = tf.TensorSpec([None] * rank, tf.int32)
+        return tf.function(
+            lambda **x: input_checks.features(x, names, limits), autograph=False
+        ).get_concrete_function(**dict.fromkeys(names, ids))
+
+    def _refuse(self, features: Mapping[str, np.ndarray]) -> None:
+        """Raises InputError for features that the model does not have."""
+        try:
+            with tf.device("CPU"):
+                self._checks(**{k: tf.constant(x) for k, x in features.items()})
+        except tf.errors.InvalidArgumentError as error:
+            raise errors.InputError(tensorflow_engine.reason(error)) from error
 
     # Texts to outputs, for each task.
 
@@ -504,11 +496,6 @@ def _characters(context: str, answer: decoding.Answer) -> tuple[int, int]:
     if start < 0 or not letters:
         return answer.span
     return places[start], places[start + len(letters) - 1] + 1
-
-
-def _size(values: np.ndarray) -> str:
-    """Returns the length of a row, or "K choices of" their length."""
-    return " choices of ".join(map(str, values.shape[1:]))
 
 
 def _infos(specs: Mapping[str, Spec]) -> dict[str, Any]:

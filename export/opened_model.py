@@ -462,33 +462,33 @@ class OpenedModel:
 
     def pooler(self) -> layers.Dense | None:
         """Returns the pooler of a model without a head, if it has one."""
-        scope, config = "bert/pooler/dense", self.start.config
-        paths = [f"{scope}/kernel", f"{scope}/bias"]
-        if not {*paths} <= {*self.source.tensors}:
-            return None
-        size = config.hidden_size
-        pooler = layers.Dense(scope, size, size, self._maker, activation="tanh")
-        return self._with_weights(pooler, paths)
+        size = self.start.config.hidden_size
+        return self._stored(
+            layers.Dense(
+                "bert/pooler/dense", size, size, self._maker, activation="tanh"
+            )
+        )
 
     def next_sentence(self) -> heads.ScoreHead | None:
         """Returns the head of next sentences, if the model has one."""
-        scope = "cls/seq_relationship/"
-        paths = [f"{scope}output_weights", f"{scope}output_bias"]
-        if not {*paths} <= {*self.source.tensors}:
-            return None
         size = self.start.config.hidden_size
-        head = heads.ScoreHead(scope, 2, size, self._maker)
-        return self._with_weights(head, paths)
+        return self._stored(
+            heads.ScoreHead("cls/seq_relationship/", 2, size, self._maker)
+        )
 
     @property
     def _maker(self) -> variables.Maker:
         dtype = assembly.dtype_policy(self.config.devices)
         return variables.Maker(stddev=0.0, seed=0, dtype=dtype)
 
-    def _with_weights(self, layer: Any, paths: Sequence[str]) -> Any:
-        """Returns a layer with these weights of the checkpoint."""
-        tensors = {path: self.source.tensors[path] for path in paths}
-        stored_weights.assign(layer, tensors, where=self.source.path)
+    def _stored(self, layer: Any) -> Any:
+        """Returns a layer with its weights of the checkpoint; None if none."""
+        tensors = self.source.tensors
+        paths = [variable.path for variable in layer.weights]
+        if not {*paths} <= {*tensors}:
+            return None
+        own = {path: tensors[path] for path in paths}
+        stored_weights.assign(layer, own, where=self.source.path)
         return layer
 
 

@@ -90,7 +90,7 @@ class Model:
             outputs = self.functions[signature_name](**tensors)
             return {name: outputs[name].numpy() for name in sorted(outputs)}
         except tf.errors.InvalidArgumentError as error:
-            line = _unparsed(inputs) or _reason(error)
+            line = _unparsed(inputs) or reason(error)
             raise errors.InputError(line) from error
         except UnicodeDecodeError as error:
             # TensorFlow's line has bytes of the request that are not UTF-8.
@@ -156,7 +156,7 @@ def _read_metadata(directory: str) -> dict[str, Any]:
     }
 
 
-def _reason(error: tf.errors.OpError) -> str:
+def reason(error: tf.errors.OpError) -> str:
     """Returns the line of an error in the graph that says what is wrong."""
     text = str(error.message)
     match = re.search(r"assertion failed: \[(.*?)\](\s|$)", text, re.DOTALL)
