@@ -18,6 +18,7 @@ import foundation.tensorflow_setup  # noqa: F401
 # isort: split
 import keras
 import numpy as np
+from absl import logging
 
 from data import examples
 from data import features as features_lib
@@ -370,13 +371,27 @@ class Model:
             **self._encoder_outputs(),
         )
 
-    def save(self, directory: str | os.PathLike[str]) -> None:
+    def save(
+        self, directory: str | os.PathLike[str], *, overwrite: bool = True
+    ) -> None:
         """Writes a model directory, which commands and transformers read.
 
+        Args:
+          directory: is made if it does not exist.
+          overwrite: whether to replace a model there, with a warning, as
+            Keras' save does; with False, it is an error instead of a question.
+
         Raises:
-          InputError: the model has no head.
+          InputError: the model has no head; or overwrite is False and there is
+            a model in the directory.
         """
         directory = os.fspath(directory)
+        if model_directory.has_model(directory):
+            if not overwrite:
+                raise errors.InputError(
+                    f"save {directory}: a model is there, and overwrite=False"
+                )
+            logging.warning("%s: the model there is replaced", directory)
         model_directory.save(
             getattr(self._model, "tagger", self._model),  # Of one with a CRF.
             directory,
@@ -599,7 +614,9 @@ class EmbeddingModel(Model):
     def _no_results(self) -> np.ndarray:
         return np.zeros((0, self._hidden_size), np.float32)
 
-    def save(self, directory: str | os.PathLike[str]) -> None:
+    def save(
+        self, directory: str | os.PathLike[str], *, overwrite: bool = True
+    ) -> None:
         """Is refused: an encoder is the file that it was loaded from."""
         raise errors.InputError(
             f"save {os.fspath(directory)}: a sentence_embedding has no head to "

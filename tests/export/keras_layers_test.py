@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import bert
 from export import keras_layers
+from foundation import errors
 from modeling import crf, models
 from tasks.ner import tagging
 from tests.weights import sentence_models
@@ -200,6 +201,18 @@ def test_frozen_layers_stay_and_the_others_are_trained(load, tmp_path):
     assert_same(read(inputs), keras_model(inputs))
     model.save(tmp_path / "saved")
     assert bert.load(tmp_path / "saved").predict(TEXTS) == trained
+
+
+def test_a_saved_model_is_replaced_unless_that_is_excluded(
+    load, tmp_path, caplog
+):
+    model = load("fill_mask")
+    model.save(tmp_path / "saved", overwrite=False)
+    assert "is replaced" not in caplog.text
+    with pytest.raises(errors.InputError, match="saved: a model is there"):
+        model.save(tmp_path / "saved", overwrite=False)
+    model.save(tmp_path / "saved")
+    assert f"{tmp_path}/saved: the model there is replaced" in caplog.text
 
 
 def test_words_and_the_head_of_a_loaded_model_have_one_table(load, tmp_path):
