@@ -64,6 +64,8 @@ REQUIRED = dataclasses.MISSING
 _Config = TypeVar("_Config", bound="DataclassInstance")
 RUN_CONFIG = "run_config.json"  # All flags of a command, in its output_dir.
 _parsed_early: dict[type, Any] = {}
+# Attribute of a config: the names of the flags that `build` was given.
+_CHOSEN = "_chosen_flags"
 _TRUTHS = ("true", "false", "t", "f", "1", "0", "yes", "no", "y", "n")
 _HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull")
 _DEFINE: Mapping[type, Callable[..., Any]] = {
@@ -174,6 +176,11 @@ class Flag:
     bounds: Mapping[str, float]
     owner: type
 
+    @property
+    def plain_kind(self) -> type:
+        """The type of values: str for a Literal of strings."""
+        return self.kind if isinstance(self.kind, type) else str
+
     def parse(self, value: Any) -> Any:
         """Returns a value of the flag's type; a list may be given as text.
 
@@ -278,7 +285,9 @@ def build(config_class: type[_Config], **values: Any) -> _Config:
     declared = flags_of(config_class)
     assert values.keys() <= declared.keys(), values.keys() - declared.keys()
     parsed = {name: declared[name].parse(x) for name, x in values.items()}
-    return _construct(config_class, parsed)
+    config = _construct(config_class, parsed)
+    object.__setattr__(config, _CHOSEN, frozenset(values))
+    return config
 
 
 def _construct(
@@ -436,8 +445,13 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
     for name, flag in declared.items():
         if flag.default is REQUIRED and given_values[name] is None:
             raise errors.InputError(f"--{name} is required: {flag.help}")
+    chosen_values = {
+        name: value
+        for name, value in given_values.items()
+        if values[name].present
+    }
     try:
-        return build(config_class, **given_values)
+        return build(config_class, **chosen_values)
     except ValueError as error:  # Names the flag.
         raise errors.InputError(str(error)) from error
 
@@ -458,6 +472,16 @@ def given(config: "DataclassInstance") -> dict[str, Any]:
         for name, value in flat_values(config).items()
         if not _is_default(flags_of(type(config))[name], value)
     }
+
+
+def chosen(config: "DataclassInstance") -> frozenset[str]:
+    """Returns the names of the flags that were given, with any value.
+
+    Of a config that neither `parse` nor `build` has made, these are the flags
+    that differ from their defaults.
+    """
+    names = getattr(config, _CHOSEN, None)
+    return frozenset(given(config)) if names is None else names
 
 
 def _is_default(flag: Flag, value: Any) -> bool:

@@ -7,11 +7,12 @@ needs a file's contents is checked later by the code that reads the file.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from foundation import errors, file_system, hub
+from foundation import config_flags, errors, file_system, hub
 from jobs import run_config
-from weights import hub_names
+from weights import hub_names, kinds
 
 _EXAMPLE = "google-bert/bert-base-uncased"
 
@@ -71,6 +72,104 @@ def _check_checkpoint(path: str) -> None:
     )
 
 
+def as_trained(config: run_config.AnyConfig) -> run_config.AnyConfig:
+    """Returns a config whose remembered flags are those of the training.
+
+    See ModelSource.with_trained_flags, which says so. Nothing is known of a
+    training in a bucket.
+    """
+    folder = _model_folder(config)
+    trained = folder and _object(os.path.join(folder, config_flags.RUN_CONFIG))
+    if not trained or not trained.get("do_train"):
+        return config
+    known = config_flags.flags_of(type(config))
+    values = {
+        name: value
+        for name, value in config.as_trained(trained).items()
+        # Others are refused by those who read the file to use it.
+        if isinstance(value, known[name].plain_kind)
+    }
+    return config_flags.replace_unchecked(config, **values)
+
+
+def check_head(
+    config: run_config.FinetuningConfig, wanted: Collection[str]
+) -> None:
+    """Refuses to evaluate or to predict with a model of another kind.
+
+    Args:
+      config: the flags.
+      wanted: the kinds of models that the command trains, keys of kinds.KINDS.
+
+    Raises:
+      InputError: names the directory, what is there, and what is wanted.
+    """
+    folder = None if config.do_train else _model_folder(config)
+    if folder is None:
+        return
+    names = _object(os.path.join(folder, "config.json")).get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    kind = kinds.by_architecture(name) if isinstance(name, str) else None
+    if kind is None or kind.name in wanted:
+        return
+    titles = [kinds.KINDS[x].title for x in wanted]
+    raise errors.InputError(
+        f"{folder}: the model there is for {kind.title} ({name}), but this "
+        f"command needs one for {' or '.join(titles)}: name another "
+        "model, or train one with --do_train"
+    )
+
+
+def check_positions(
+    config: run_config.FinetuningConfig, hint: str = ""
+) -> None:
+    """Refuses a --max_seq_length for which the model has no positions.
+
+    Args:
+      config: the flags.
+      hint: what else reads longer texts.
+
+    Raises:
+      InputError: names the flag.
+    """
+    path, folder = config.pretrained.bert_config_file, _model_folder(config)
+    if path is not None:
+        values = {} if file_system.is_remote(path) else _object(path)
+    else:
+        names = ("bert_config.json", "config.json")
+        found = (_object(os.path.join(folder, x)) for x in names if folder)
+        values = next(filter(None, found), {})
+    length = config.max_seq_length
+    positions = values.get("max_position_embeddings", 512 if values else None)
+    if isinstance(positions, int) and length > positions:
+        raise errors.InputError(
+            f"--max_seq_length={length}: the model has only {positions} "
+            f"positions{hint}"
+        )
+
+
+def _model_folder(config: run_config.FinetuningConfig) -> str | None:
+    """Returns the folder of the model that is used, if it is on this disk."""
+    output_dir, path = config.output_dir, config.init_checkpoint
+    if not config.do_train and not file_system.is_remote(output_dir):
+        names = ("model.", "best")  # model.safetensors, model.ckpt-100.index
+        is_there = file_system.is_folder(output_dir)
+        entries = file_system.entries(output_dir) if is_there else []
+        if any(name.startswith(names) for name in entries):
+            return output_dir
+    if path is None or file_system.is_remote(hub.local(path)):
+        return None
+    return file_system.folder_of(hub.local(path)) or "."
+
+
+def _object(path: str) -> dict[str, Any]:
+    """Returns the object in a JSON file, {} without one; others are refused."""
+    values = file_system.read_json(path) if file_system.is_file(path) else {}
+    if not isinstance(values, dict):
+        raise errors.InputError(f"{path}: not a JSON object")
+    return values
+
+
 def check_folder(path: str, flag: str) -> None:
     """Refuses the name of a folder where there is none.
 
@@ -88,11 +187,16 @@ def check_folder(path: str, flag: str) -> None:
 
 
 def check_paths(
-    paths: Mapping[str, str | None], *, allows_folders: bool = True
+    config: run_config.FinetuningConfig,
+    paths: Mapping[str, str | None],
+    *,
+    allows_folders: bool = True,
 ) -> None:
     """Refuses names of files or folders where nothing is.
 
     Args:
+      config: the flags; a path that is not among those given is that of the
+        model's training.
       paths: flag -> name of a file, possibly without the ending of its
         compressed form, a folder, or a pattern; - is standard input. A flag
         whose name ends in _dir names a folder.
@@ -101,17 +205,29 @@ def check_paths(
     Raises:
       InputError: names the flag.
     """
+    chosen = config_flags.chosen(config)
     for flag, path in paths.items():
         if path in (None, "-") or file_system.is_remote(path):
             continue
-        if flag.endswith("_dir"):
-            check_folder(path, flag)
-            continue
-        if file_system.PATTERN.search(path):
-            continue
-        if allows_folders and file_system.is_folder(path):
-            continue
         try:
-            file_system.find(path)
+            _check_path(path, flag, allows_folders=allows_folders)
         except errors.InputError as error:
-            raise errors.InputError(f"--{flag}: {error}") from None
+            if flag in chosen:
+                raise
+            raise errors.InputError(
+                f"{error} (the path in the flags of the model's training; "
+                f"--{flag} names another)"
+            ) from None
+
+
+def _check_path(path: str, flag: str, *, allows_folders: bool) -> None:
+    if flag.endswith("_dir"):
+        check_folder(path, flag)
+        return
+    is_folder = allows_folders and file_system.is_folder(path)
+    if is_folder or file_system.PATTERN.search(path):
+        return
+    try:
+        file_system.find(path)
+    except errors.InputError as error:
+        raise errors.InputError(f"--{flag}: {error}") from None

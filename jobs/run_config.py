@@ -9,8 +9,8 @@ Names and defaults are google-research/bert's where it has them.
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from foundation import config_flags, file_system
 from training import settings
@@ -228,8 +228,25 @@ class FinetuningConfig(RunConfig):
 
     @property
     def remembered(self) -> Sequence[str]:
-        """Flags that have the value of the training if they are None."""
+        """Flags that have the value of the training if they are not given."""
         return ()
+
+    def as_trained(self, trained: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values of remembered flags that differ from this config.
+
+        Args:
+          trained: the flags of the model's training, {} if they are unknown.
+        """
+        if self.do_train:
+            return {}
+        values = config_flags.flat_values(self)
+        chosen = config_flags.chosen(self)
+        return {
+            name: trained[name]
+            for name in self.remembered
+            if name not in chosen
+            and trained.get(name) not in (None, values[name])
+        }
 
     @property
     def batch_sizes(self) -> dict[str, int]:

@@ -79,6 +79,13 @@ class _Flags:
     max_seq_length: metadata.Size | None = None
     early_stopping_patience: metadata.Count = 0
     task_name: str | None = None
+    train_file: str | None = None
+    dev_file: str | None = None
+    dev_fraction: metadata.Number | None = None
+    data_dir: str | None = None
+    language: str = ""
+    max_score: metadata.Number = 1.0
+    document_context: Literal["none", "maximal"] = "none"
     text_column: _Column = None
     text_pair_column: _Column = None
     label_column: _Column = None

@@ -67,14 +67,7 @@ class ModelSource:
         These are `config.remembered`. The config of a training is returned as
         it is.
         """
-        if self.case == "TRAINED_NOW":
-            return config
-        flags = config_flags.flat_values(config)
-        values = {
-            name: self.trained[name]
-            for name in config.remembered
-            if flags[name] is None and self.trained.get(name) is not None
-        }
+        values = config.as_trained(self.trained)
         if values:
             texts = [f"--{name}={value}" for name, value in values.items()]
             logging.info("as the model was trained: %s", " ".join(texts))
@@ -85,8 +78,8 @@ class ModelSource:
         if self.case == "TRAINED_NOW":
             return
         for name, value in values.items():
-            before = self.trained.get(name, value)
-            if before != value:
+            before = self.trained.get(name)
+            if before not in (None, value):
                 logging.warning(
                     "the model was trained with --%s=%s, but %s is used now",
                     name,
@@ -117,7 +110,7 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         vocab_file=config.pretrained.vocab_file,
         do_lower_case=config.pretrained.do_lower_case,
         bilstm_size=config.bilstm_size,
-        max_seq_length=config.max_seq_length,
+        max_seq_length=None,
     )
     folder: str | None = None
     if case in ("FINISHED", "UNFINISHED", "STORED"):
@@ -133,6 +126,12 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         folder=folder,
         last_prediction_dir=output_dir if was_given else None,
         trained=(folder and run_directory.training_flags(folder)) or {},
+    )
+    pretrained.check_positions(
+        start.config,
+        config.as_trained(source.trained).get(
+            "max_seq_length", config.max_seq_length
+        ),
     )
     if case == "GIVEN":
         _warn_of_unfinished(output_dir, init_checkpoint)

@@ -101,11 +101,8 @@ def open_start(
         config = source.config
     else:
         raise _no_config(source, output_dir)
-    if max_seq_length and max_seq_length > config.max_position_embeddings:
-        raise errors.InputError(
-            f"--max_seq_length={max_seq_length}: the model has only "
-            f"{config.max_position_embeddings} positions"
-        )
+    if max_seq_length:
+        check_positions(config, max_seq_length)
     if vocab_file is not None:
         where = f"--vocab_file={vocab_file}"
         tokenizer = tokenizer_files.with_vocabulary(
@@ -186,6 +183,19 @@ def _no_config(
 def read_config(path: str) -> BertConfig:
     """Reads --bert_config_file, from a disk or a bucket."""
     return BertConfig.from_json_file(file_system.local(path))
+
+
+def check_positions(config: BertConfig, max_seq_length: int) -> None:
+    """Refuses a length for which a model has no positions.
+
+    Raises:
+      InputError: names the flag.
+    """
+    if max_seq_length > config.max_position_embeddings:
+        raise errors.InputError(
+            f"--max_seq_length={max_seq_length}: the model has only "
+            f"{config.max_position_embeddings} positions"
+        )
 
 
 def check_vocabulary(vocab_size: int, num_tokens: int, where: str) -> None:

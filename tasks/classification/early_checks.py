@@ -4,12 +4,13 @@ The first row of each table is read, so that wrong names of columns end a
 command at once.
 """
 
-from data import text_files
+from data import examples, text_files
 from foundation import errors, file_system
 from jobs import early_checks
 from tasks.classification import sentence_files
 from tasks.classification.sentence_files import DEV, TEST, TRAIN
 from tasks.classification.settings import ClassifierConfig
+from weights import kinds
 
 
 def check(config: ClassifierConfig) -> None:
@@ -18,14 +19,25 @@ def check(config: ClassifierConfig) -> None:
     Raises:
       InputError: names the flag, and the file and the line of a column.
     """
+    early_checks.check_head(
+        config, (*kinds.SENTENCE_KINDS, examples.MULTIPLE_CHOICE)
+    )
+    config = early_checks.as_trained(config)
+    early_checks.check_positions(
+        config,
+        ""
+        if config.long.has_windows
+        else "; --long_texts=windows reads longer texts in windows",
+    )
     files = config.files
     used = [TRAIN] * (config.do_train or config.wnli_majority)
     if config.do_eval or config.predict_dev or config.needs_evaluation:
         used.append(DEV)
     used += [TEST] * config.do_predict
+    is_divided = files.dev_fraction is not None
+    reads_train = TRAIN in used or (DEV in used and is_divided)
     for split in used:
-        is_divided = split == DEV and files.dev_fraction is not None
-        if files.of(split) is not None or is_divided:
+        if files.of(split) is not None or (split == DEV and is_divided):
             continue
         if config.task_name is not None and config.is_own_table:
             raise errors.InputError(
@@ -37,16 +49,18 @@ def check(config: ClassifierConfig) -> None:
             raise errors.InputError(f"{other}{sentence_files.required(split)}")
     early_checks.check_model(config)
     early_checks.check_paths(
+        config,
         {
             "data_dir": files.data_dir,
             **{f"{split}_file": files.of(split) for split in used},
-        }
+            "train_file": files.train_file if reads_train else None,
+        },
     )
     if config.task_name is None or not config.is_own_table:
         return
     for split in used:
-        # Columns that are not given may be those of the model's training.
-        if config.do_train or split == TRAIN:
+        # The columns of a model's training may be unknown here.
+        if config.do_train or config.columns.text_column is not None:
             _check_columns(config, split)
 
 

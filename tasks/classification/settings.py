@@ -199,7 +199,8 @@ class ClassifierConfig(run_config.FinetuningConfig):
     long: LongTexts = group(LongTexts)
     # Room for [CLS], a token, [SEP].
     max_seq_length: int = field(
-        "Maximum number of tokens; longer texts are cut.",
+        "Maximum number of tokens; longer texts are cut. Without --do_train, "
+        "by default as the model was trained.",
         128,
         affects="records",
         at_least=3,
@@ -297,19 +298,19 @@ class ClassifierConfig(run_config.FinetuningConfig):
         """See FinetuningConfig.
 
         Released tasks have no flags of columns. --id_column is not remembered:
-        a model does not depend on it, and other tables may lack the column.
+        a model does not depend on it, and other tables may lack the column. The
+        development set is remembered, not the set to predict.
         """
-        windows = tuple(x.name for x in dataclasses.fields(LongTexts))
-        if not self.is_own_table:
-            return windows
-        return (
-            "task_name",
-            "text_column",
-            "text_pair_column",
-            "label_column",
-            "label_columns",
-            *windows,
-        )
+        windows = (x.name for x in dataclasses.fields(LongTexts))
+        names = ["max_seq_length", *windows]
+        if self.is_own_table:
+            names += ["task_name", "text_column", "text_pair_column"]
+            names += ["label_column", "label_columns"]
+        development = {"dev_file", "dev_fraction", "data_dir"}
+        needs_development = self.do_eval or self.predict_dev
+        if needs_development and not development & config_flags.chosen(self):
+            names += [*sorted(development), "train_file", "language"]
+        return names
 
     @property
     def given_class_weights(self) -> list[float] | None:

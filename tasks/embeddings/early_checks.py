@@ -16,9 +16,11 @@ def check(config: EmbeddingsConfig) -> None:
     Raises:
       InputError: names the flag, or the file and its columns.
     """
-    files = config.used_files
     early_checks.check_model(config)
-    early_checks.check_paths(files)
+    config = early_checks.as_trained(config)
+    early_checks.check_positions(config)
+    files = config.used_files
+    early_checks.check_paths(config, files)
     for flag in ("train_file", "dev_file"):
         if flag in files and not file_system.is_remote(files[flag]):
             text_groups.open_groups(files[flag], f"--{flag}")

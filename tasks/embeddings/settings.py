@@ -85,7 +85,8 @@ class EmbeddingsConfig(run_config.FinetuningConfig):
     files: Files = group(Files)
     vectors: Vectors = group(Vectors)
     max_seq_length: int = field(
-        "Maximum number of tokens; longer texts are cut.",
+        "Maximum number of tokens; longer texts are cut. Without --do_train, "
+        "by default as the model was trained.",
         128,
         affects="records",
         at_least=3,
@@ -109,6 +110,11 @@ class EmbeddingsConfig(run_config.FinetuningConfig):
             raise ValueError(
                 "--test_file=-: extract_features.py reads standard input"
             )
+
+    @property
+    def remembered(self) -> Sequence[str]:
+        """See FinetuningConfig."""
+        return ("max_seq_length", "max_score", *["dev_file"] * self.do_eval)
 
     @property
     def evaluates_every_epoch(self) -> bool:

@@ -2,6 +2,7 @@
 
 from jobs import early_checks
 from tasks.ner.settings import NerConfig
+from weights import kinds
 
 
 def check(config: NerConfig) -> None:
@@ -11,15 +12,21 @@ def check(config: NerConfig) -> None:
       InputError: names the flag.
     """
     early_checks.check_model(config)
+    if not config.bilstm.is_used:
+        early_checks.check_head(config, [kinds.TOKEN_CLASSIFICATION])
+    config = early_checks.as_trained(config)
+    early_checks.check_positions(config)
     files = config.files
     early_checks.check_paths(
+        config,
         {"train_file": files.train_file, "dev_file": files.dev_file},
         allows_folders=False,
     )
     early_checks.check_paths(
+        config,
         {
             "data_dir": files.data_dir,
             "test_file": files.test_file,
             "text_file": config.text_file,
-        }
+        },
     )

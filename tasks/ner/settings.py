@@ -79,7 +79,9 @@ class WindowSettings:
     """How words are arranged in windows."""
 
     max_seq_length: int = field(
-        "Maximum number of tokens of a window; longer sentences are cut.",
+        "Maximum number of tokens of a window; longer sentences are cut. "
+        "Without --do_train, this and the other flags of windows are by "
+        "default as the model was trained.",
         128,
         affects="records",
         at_least=3,
@@ -221,7 +223,14 @@ class NerConfig(run_config.FinetuningConfig):
     @property
     def remembered(self) -> Sequence[str]:
         """See FinetuningConfig."""
-        return ("word_column", "tag_column", "tokens_field", "tags_field")
+        names = ["word_column", "tag_column", "tokens_field", "tags_field"]
+        names += [x.name for x in dataclasses.fields(WindowSettings)]
+        development = {"dev_file", "data_dir"}
+        if self.do_eval and not development & config_flags.chosen(self):
+            # With --data_dir, --do_predict would predict its test set, too.
+            is_text = self.text_file is not None
+            names += ["dev_file"] if is_text else sorted(development)
+        return names
 
     @property
     def max_seq_length(self) -> int:

@@ -3,6 +3,7 @@
 from foundation import file_system
 from jobs import early_checks
 from tasks.squad.settings import SquadConfig
+from weights import kinds
 
 
 def check(config: SquadConfig) -> None:
@@ -13,7 +14,9 @@ def check(config: SquadConfig) -> None:
     """
     if not config.ensemble_dirs:
         early_checks.check_model(config)
+        early_checks.check_head(config, [kinds.QUESTION_ANSWERING])
+        early_checks.check_positions(early_checks.as_trained(config))
     for flag in ("train_file", "predict_file"):
         names = getattr(config, flag) or ""
         for name in file_system.split_names(names, file_system.exists):
-            early_checks.check_paths({flag: name}, allows_folders=False)
+            early_checks.check_paths(config, {flag: name}, allows_folders=False)

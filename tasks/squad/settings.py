@@ -15,7 +15,12 @@ NUM_SPECIAL = 3  # [CLS], [SEP], [SEP]
 class WindowSizes:
     """The windows into which paragraphs are cut, in tokens."""
 
-    max_seq_length: int = field("Tokens of a window.", 384, affects="records")
+    max_seq_length: int = field(
+        "Tokens of a window. Without --do_train, this and the other flags of "
+        "windows and answers are by default as the model was trained.",
+        384,
+        affects="records",
+    )
     doc_stride: int = field(
         "Tokens from one window's start to the next.",
         128,
@@ -31,6 +36,10 @@ class WindowSizes:
 
     def __post_init__(self):
         """Refuses windows that a question may fill."""
+        self.check()
+
+    def check(self) -> None:
+        """Raises ValueError for windows that a question may fill."""
         if self.max_seq_length <= self.max_query_length + NUM_SPECIAL:
             raise ValueError(
                 f"--max_seq_length={self.max_seq_length}: must be greater than "
@@ -158,6 +167,13 @@ class SquadConfig(run_config.FinetuningConfig):
             raise ValueError(
                 "--ensemble_dirs only combines predictions of other runs"
             )
+
+    @property
+    def remembered(self) -> Sequence[str]:
+        """See FinetuningConfig."""
+        windows = dataclasses.fields(WindowSizes)
+        rules = ("n_best_size", "max_answer_length", "exact_answers")
+        return (*(x.name for x in windows), *rules)
 
     @property
     def max_seq_length(self) -> int:

@@ -72,6 +72,10 @@ class SquadTask:
           InputError: a flag or a file does not fit.
         """
         start = source.start
+        try:  # A given flag may not fit a remembered one.
+            config.windows.check()
+        except ValueError as error:
+            raise errors.InputError(str(error)) from error
         self.sets = open_sets(
             config, stored_settings(source, config.output_dir)
         )

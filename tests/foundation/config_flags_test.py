@@ -416,3 +416,15 @@ def test_a_command_uses_the_config_that_was_parsed_early(monkeypatch):
     seen = []
     config_flags.run(Config, seen.append)
     assert seen[0] is early and early.vocab_file == "v"
+
+
+def test_a_flag_that_is_given_with_its_default_is_chosen():
+    config = parse("--vocab_file=v.txt", "--max_seq_length=128", "--do_train")
+    names = {"vocab_file", "max_seq_length", "do_train"}
+    assert config_flags.chosen(config) == names
+    assert "max_seq_length" not in config_flags.given(config)
+    changed = config_flags.replace_unchecked(config, learning_rate=1.0)
+    assert config_flags.chosen(changed) == names
+    # Only differences are left of a config that the program has made.
+    made = Config(vocab_file="v.txt", max_seq_length=128, do_train=True)
+    assert config_flags.chosen(made) == {"vocab_file", "do_train"}

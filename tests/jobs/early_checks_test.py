@@ -3,6 +3,7 @@
 python -m pytest tests/jobs/early_checks_test.py
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import run_embeddings
 import run_ner
 import run_squad
 from foundation import config_flags, errors
+from jobs import early_checks
 from tasks.classification import early_checks as classifier_checks
 from tasks.embeddings import early_checks as embeddings_checks
 from tasks.ner import early_checks as ner_checks
@@ -152,3 +154,123 @@ def test_they_run_before_the_import_of_tensorflow(
     assert found.returncode == 2
     expected = f"{command}.py: --train_file: nowhere.csv: no such file\n"
     assert found.stderr == expected
+
+
+def write_model(folder, architecture="BertForSequenceClassification", **flags):
+    """Leaves what the checks read of a trained model in out/."""
+    values = {"architectures": [architecture], "max_position_embeddings": 512}
+    (folder / "out").mkdir(exist_ok=True)
+    for name, content in (
+        ("model.safetensors", ""),
+        ("config.json", json.dumps(values)),
+        ("run_config.json", json.dumps({"do_train": True, **flags})),
+    ):
+        (folder / "out" / name).write_text(content)
+
+
+@pytest.mark.parametrize(
+    ("command", "switch", "flags"),
+    [
+        ("run_squad", "--interactive", {}),
+        ("run_ner", "--do_predict", {"test_file": "t.csv"}),
+    ],
+)
+def test_a_model_of_another_kind_is_refused(folder, command, switch, flags):
+    write_model(folder)
+    with pytest.raises(errors.InputError) as caught:
+        check(command, switch, **flags)
+    assert "out: the model there is for sentence class" in str(caught.value)
+    check(command, switch, **flags, output_dir="new")  # model/ says nothing.
+    write_model(folder, "BertForQuestionAnswering")
+    with pytest.raises(errors.InputError, match="or multi-label"):
+        check("run_classifier", "--do_predict", task_name="csv")
+
+
+def test_a_development_set_is_that_of_the_training(folder):
+    trained = {"task_name": "csv", "text_column": "text", "train_file": "t.csv"}
+    trained |= {"label_column": "stars", "dev_fraction": 0.1}
+    write_model(folder, **trained)
+    check("run_classifier", "--do_eval")
+    # A set to predict is always given.
+    with pytest.raises(errors.InputError, match="--test_file is required"):
+        check("run_classifier", "--do_predict")
+    with pytest.raises(errors.InputError, match="--dev_file: a.csv: no such"):
+        check("run_classifier", "--do_eval", dev_file="a.csv")
+    with pytest.raises(errors.InputError, match="no column 'stars'"):
+        (folder / "d.csv").write_text("text\na\n")
+        check("run_classifier", "--do_eval", dev_file="d.csv")
+    (folder / "t.csv").rename(folder / "moved.csv")
+    with pytest.raises(errors.InputError) as caught:
+        check("run_classifier", "--do_eval")
+    assert "--train_file: t.csv: no such file" in str(caught.value)
+    assert "the flags of the model's training" in str(caught.value)
+    check("run_classifier", "--do_eval", train_file="moved.csv")
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("run_ner", {"train_file": "t.csv"}),
+        ("run_squad", {"train_file": "t.json"}),
+        ("run_classifier", CSV),
+    ],
+)
+def test_a_length_without_positions_is_refused(folder, command, flags):
+    config = json.dumps({"max_position_embeddings": 300})
+    (folder / "model" / "bert_config.json").write_text(config)
+    check(command, "--do_train", **flags, max_seq_length=300)
+    with pytest.raises(errors.InputError, match="only 300 positions") as caught:
+        check(command, "--do_train", **flags, max_seq_length=301)
+    is_hinted = "--long_texts=windows" in str(caught.value)
+    assert is_hinted == (command == "run_classifier")
+
+
+REMEMBERED = [
+    ("run_classifier", "--do_predict", {"max_seq_length": 64}),
+    ("run_embeddings", "--do_predict", {"max_seq_length": 64}),
+    (
+        "run_embeddings",
+        "--do_eval",
+        {"max_seq_length": 64, "dev_file": "t.csv", "max_score": 5.0},
+    ),
+    (
+        "run_ner",
+        "--do_eval",
+        {
+            "max_seq_length": 64,
+            "document_context": "maximal",
+            "doc_stride": 32,
+            "data_dir": "conll",
+        },
+    ),
+    (
+        "run_squad",
+        "--interactive",
+        {
+            "max_seq_length": 100,
+            "doc_stride": 50,
+            "max_query_length": 20,
+            "max_answer_length": 10,
+            "n_best_size": 3,
+            "exact_answers": True,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "switch", "trained"), REMEMBERED)
+def test_the_settings_of_the_training_are_defaults(
+    folder, command, switch, trained
+):
+    write_model(folder, **trained)
+    config_class, _ = COMMANDS[command]
+
+    def values(*flags):
+        arguments = [command, switch, "--output_dir=out", *flags]
+        config = config_flags.parse(config_class, arguments)
+        found = config_flags.flat_values(early_checks.as_trained(config))
+        return {name: found[name] for name in trained}
+
+    assert values() == trained
+    length = {"max_seq_length": 128}
+    assert values("--max_seq_length=128") == trained | length

@@ -32,7 +32,7 @@ class Config(run_config.FinetuningConfig):
     @property
     def remembered(self):
         """The columns."""
-        return "text_column", "word_column"
+        return "text_column", "word_column", "max_seq_length"
 
 
 def write_json(path, values):
@@ -310,6 +310,36 @@ def test_missing_flags_are_those_of_the_training(out, start, tmp_path, caplog):
         "vocab_file": str(TINY / "vocab.txt"),
     }
     assert remembered(**random) == (None, None)
+
+
+def test_a_length_is_that_of_the_training_unless_one_is_given(
+    out, start, tmp_path
+):
+    """The model has fewer positions than the default of a longer one."""
+    trained = {"do_train": True, "max_seq_length": 12}
+    write_json(tmp_path / "start" / "run_config.json", trained)
+
+    def length(**given):
+        config = config_flags.build(
+            Config, output_dir=str(out), init_checkpoint=start, **given
+        )
+        model = source.resolve(config)
+        return model.with_trained_flags(config).max_seq_length
+
+    assert length() == 12
+    # The default counts if it is given.
+    assert length(max_seq_length=16) == 16
+    with pytest.raises(errors.InputError, match="only 48 positions"):
+        length(max_seq_length=1000)
+
+
+def test_flags_that_another_kind_of_training_had_not_are_no_warning(
+    out, start, tmp_path, caplog
+):
+    trained = {"do_train": True, "doc_stride": None}
+    write_json(tmp_path / "start" / "run_config.json", trained)
+    resolve(out, init_checkpoint=start).warn_of_other_flags({"doc_stride": 64})
+    assert not caplog.messages
 
 
 def test_other_values_than_those_of_the_training_are_warned_about(

@@ -4,7 +4,11 @@ python -m pytest tests/tasks/squad/squad_task_test.py
 """
 
 import dataclasses
+import types
 
+import pytest
+
+from foundation import config_flags, errors
 from tasks.squad import settings, task
 from weights import task_files
 
@@ -27,3 +31,14 @@ def test_a_given_threshold_is_not_the_models(caplog):
         sets = task.open_sets(config, stored)
         assert (sets.threshold, sets.stored_threshold) == (-1.5, -1.5)
     assert caplog.messages == ["threshold: -1.5, stored with the model"]
+
+
+def test_a_given_length_must_fit_the_questions_of_the_training():
+    config = settings.SquadConfig(
+        output_dir="out", question="Who?", context="Anna."
+    )
+    config = config_flags.replace_unchecked(
+        config, max_seq_length=128, max_query_length=200
+    )
+    with pytest.raises(errors.InputError, match="--max_query_length=200"):
+        task.SquadTask(config, types.SimpleNamespace(start=None))
