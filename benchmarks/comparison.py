@@ -26,7 +26,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from foundation import config_flags, errors, file_system, metadata
+import load
+import smoke
+
+from foundation import config_flags, errors, file_system
 
 field = config_flags.field
 PEER_PYTHON = "Python with absl-py, torch and transformers; None: ours only."
@@ -83,6 +86,8 @@ class ScoreComparison:
         Raises:
           InputError: the runs in output_dir were made with other flags.
         """
+        from foundation import metadata  # Not in the environments of peers.
+
         recipe = dataclasses.asdict(self)
         for name in ("output_dir", "peer_python", "num_seeds"):
             del recipe[name]
@@ -194,6 +199,9 @@ def compare_speed(
       done: units of work per turn.
       unit: name of the unit, in the plural.
       peers: label -> flags with other values for this peer; None is one peer.
+
+    Raises:
+      InputError: other programs took too much of the machine for a ratio.
     """
     config = dataclasses.replace(
         config, precision=resolve_precision(config.precision)
@@ -204,7 +212,7 @@ def compare_speed(
             sides[label] = command(
                 script, config, config.peer_python, side="peer", **changes
             )
-    medians = _measure(sides, rounds=config.rounds)
+    medians, others = _measure(sides, rounds=config.rounds)
     title = f"{title}, {config.precision}"
     for label, x in medians.items():
         print(
@@ -212,6 +220,11 @@ def compare_speed(
             f"{done / x.processor_seconds:.2f} per processor second"
         )
     ours = medians.pop("ours")
+    if medians and others > load.MOST and not smoke.is_smallest:
+        raise errors.InputError(
+            f"no ratio: other programs took {others:.0%} of the cores, and may "
+            f"take {load.MOST:.0%}; measure again when they have ended"
+        )
     for label, peer in medians.items():
         by_processor = peer.processor_seconds / ours.processor_seconds
         print(
@@ -282,26 +295,34 @@ def compare_scores(title: str, scores: Mapping[str, Sequence[float]]) -> bool:
 
 def _measure(
     commands: Mapping[str, Sequence[str]], *, rounds: int
-) -> dict[str, _Medians]:
-    """Starts all sides, waits until all are ready, and lets them take turns."""
+) -> tuple[dict[str, _Medians], float]:
+    """Starts all sides, waits until all are ready, and lets them take turns.
+
+    Returns:
+      The medians of the sides, and the fraction of the cores that other
+      programs took meanwhile.
+    """
     sides = {name: _start(command) for name, command in commands.items()}
     try:
         for name, process in sides.items():
             _read_line(name, process)
         turns = collections.defaultdict(list)
+        measured = load.Load()
         for _ in range(rounds):
             for name, process in sides.items():
                 process.stdin.write("\n")
                 process.stdin.flush()
                 turns[name].append(_read_line(name, process))
+        others = measured.of_others() or 0.0
     finally:
         for process in sides.values():
             process.kill()
             process.wait()
-    return {
+    medians = {
         name: _Medians(*map(statistics.median, zip(*x, strict=True)))
         for name, x in turns.items()
     }
+    return medians, others
 
 
 def _start(command: Sequence[str]) -> subprocess.Popen:

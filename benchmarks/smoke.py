@@ -24,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 _FLAG = "--smoke"
 _DATA = "DATA"
+is_smallest = False  # Whether a benchmark runs at its smallest size.
 
 
 def encoder(folder: pathlib.Path) -> None:
@@ -85,6 +86,8 @@ def flags(
     if _FLAG not in sys.argv[1:]:
         yield
         return
+    global is_smallest
+    is_smallest = True
     given = [x for x in sys.argv[1:] if x != _FLAG]
     names = {x.lstrip("-").partition("=")[0] for x in given}
     with tempfile.TemporaryDirectory(prefix="smoke-") as name:

@@ -28,6 +28,7 @@ PARTS = {
     "comparison": "finetuning_speed",
     "examples": "finetuning_speed",
     "hlo_transposes": "accelerator_trials",
+    "load": "comparison",
     "our_side": "finetuning_speed",
     "smoke": "finetuning_speed",
     "trace_table": "accelerator_cases",

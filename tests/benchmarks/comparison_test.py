@@ -1,6 +1,8 @@
 """The comparisons of scores do not mix runs of different recipes."""
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -24,3 +26,14 @@ def test_runs_with_other_flags_are_not_used_again(comparison, tmp_path):
     config(num_seeds=5, peer_python="python3").check_recipe()
     with pytest.raises(errors.InputError, match="^--learning_rate: .* other"):
         config(learning_rate=1e-4).check_recipe()
+
+
+def test_the_process_of_a_peer_needs_few_packages(repository):
+    """Its environment has absl-py, numpy, torch and transformers."""
+    code = (
+        "import sys; sys.path.insert(0, 'benchmarks'); "
+        "sys.modules |= dict.fromkeys(('msgspec', 'tensorflow', 'keras')); "
+        "import comparison, examples"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=repository)
+    assert done.returncode == 0
