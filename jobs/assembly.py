@@ -405,7 +405,7 @@ def settings_of(
 
 
 def _chosen(config) -> stamp.Stamp:
-    """Returns what "auto" means on this machine."""
+    """Returns the devices and the precision that this machine uses."""
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
     kind = next(k for k in ("TPU", "GPU", "CPU") if k in kinds)
     chosen = precision.choose(config.devices.precision)

@@ -2,8 +2,8 @@
 
     config_flags.check_early(Config, __name__, early_checks.check)
 
-They find what users mistype first: paths, and a model that is not named. What
-needs a file's contents is checked later by the code that reads the file.
+They find frequent mistakes: wrong paths, and a missing model. The code that
+reads a file checks its contents later.
 """
 
 import os

@@ -42,7 +42,7 @@ class Job:
     Attributes:
       source: the model to start from or to use.
       builder: builds the models.
-      task: the sets and their meaning.
+      task: the sets of the task.
     """
 
     source: model_source.ModelSource
@@ -98,7 +98,7 @@ class Job:
 
     @functools.cached_property
     def settings(self) -> stamp.Stamp:
-        """What affects the results of the grid's runs."""
+        """The settings that affect the results of all runs of the grid."""
         flags = config_flags.affecting(self.config, "records", "result")
         selects = self.config.selects_by_evaluation
         return flags | self.resolved_settings(includes_evaluation=selects)
@@ -133,8 +133,7 @@ class Job:
             evaluate=(lambda: self.evaluate(task_model).values)
             if config.evaluates_while_training
             else None,
-            # A grid exports nothing here: the checkpoints of a run are removed
-            # at its end.
+            # Not in a grid, which removes the checkpoints of a run at its end.
             export=None
             if config.is_grid
             else functools.partial(writer.write_best, task_model.model),
@@ -166,7 +165,7 @@ def train_epochs(
     """Trains a model for --num_train_epochs, or until evaluations end the run.
 
     Args:
-      builder: its flags, objective and devices are used.
+      builder: gives the flags, the objective and the devices.
       model: the model, made in the strategy's scope.
       run: the learning rate, the seed and the directory.
       training_set: the batches.
@@ -260,13 +259,13 @@ def open_run(
 ) -> Any:
     """Checks output_dir, opens the devices and writes the flags.
 
-    Call it when all other checks have passed. It writes run_config.json only
-    for a command that does not train, and not over that of a training, which
-    is written when the training begins.
+    Call it after all other checks. A command that does not train writes its
+    flags into run_config.json, unless the file has the flags of a training. A
+    training writes its flags when it begins.
 
     Args:
       config: the flags.
-      start: its model must fit that in output_dir, if there is one.
+      start: the model to start from; must fit the model in output_dir, if any.
 
     Returns:
       A tf.distribute.Strategy.
@@ -306,13 +305,13 @@ def records_dir(
 
 
 def load(job: Job) -> tuple[TaskModel, int]:
-    """Loads the model that a command uses which does not train.
+    """Loads the model of a command that does not train.
 
     Returns:
       The model and its step; 0 if it was not trained in output_dir.
 
     Raises:
-      InputError: there is none, or it is an encoder without the task's head.
+      InputError: there is no model, or it lacks the head of the task.
     """
     config, source = job.config, job.source
     task_model = job.builder.build(config.random_seed)
@@ -334,7 +333,7 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
     run that diverges counts as finished, and the grid continues.
 
     Args:
-      job: what is trained.
+      job: the training.
       writer: saves the best model so far; has the results of all runs.
 
     Raises:
@@ -345,7 +344,7 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
     runs = grid.plan(config.grid, config.random_seed, config.output_dir)
     _read_results(job, runs, results)
     assembly.write_run_config(config, job.builder.strategy)
-    # Read now: the chief replaces both files when the first run ends.
+    # Before the first run ends: then the chief replaces model and kept.json.
     saved = set()
     if model_directory.has_model(config.output_dir):
         saved = results.saved_runs()
@@ -393,8 +392,9 @@ def _read_results(
 ) -> None:
     """Adds the results of runs that an earlier command has finished.
 
-    The only run of a job is resumed instead if it still has its checkpoints,
-    unless its model is saved and a killed command has not removed all of them.
+    A finished run with checkpoints is resumed instead, which trains no step.
+    Checkpoints that a killed command has not removed do not count: the model is
+    saved, and finished runs keep no checkpoints.
 
     Raises:
       InputError: a run of the grid was begun with other settings.
@@ -408,7 +408,7 @@ def _read_results(
             run.check(result, job.settings)
             if are_left_over or not checkpoints.steps(run.directory):
                 results.add(run, result)
-        elif is_grid:
+        elif is_grid:  # A run that was not begun has nothing to compare.
             run.check(run.begun() or {}, job.settings)
 
 
@@ -417,7 +417,7 @@ def _announce_finished(
 ) -> None:
     """Logs that a run needs no training, and removes its checkpoints.
 
-    A command that was killed at the end of the run has left these.
+    A command that was killed at the end of the run has left the checkpoints.
     """
     if not job.config.is_grid:
         step = results.as_kept(run)["step"]
@@ -434,6 +434,11 @@ def _announce_finished(
 def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
     """Trains a run to its end, and keeps its model if it is the best.
 
+    Writes begun.json, then checkpoints, then the model and kept.json if the run
+    is the best, then result.json. At last, removes the checkpoints. A command
+    that was killed before result.json is written continues the run from its
+    last checkpoint when it is started again.
+
     Raises:
       InputError: the only run of a job has diverged.
     """
@@ -444,28 +449,28 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
     # only the garbage collector frees.
     gc.collect()
     task_model = job.builder.build(run.random_seed)
-    finished: dict[str, Any] = {"values": {}}
+    result: dict[str, Any] = {"values": {}}
     try:
-        finished["step"] = job.train(task_model, run, writer)
-        finished["seconds"] = loop.training_seconds(run.directory)
+        result["step"] = job.train(task_model, run, writer)
+        result["seconds"] = loop.training_seconds(run.directory)
     except loop.Diverged as error:
         if not is_grid:
             raise
-        finished |= {"step": error.step, "seconds": error.seconds}
-        finished["failed"] = error.reason
-    if is_grid and "failed" not in finished:
+        result |= {"step": error.step, "seconds": error.seconds}
+        result["failed"] = error.reason
+    if is_grid and "failed" not in result:
         values = dict(job.evaluate(task_model).values)
         if math.isfinite(values[SCORE]):
-            finished["values"] = values
+            result["values"] = values
         else:
-            finished["failed"] = (
-                f"step {finished['step']}: the score on the development set is "
+            result["failed"] = (
+                f"step {result['step']}: the score on the development set is "
                 f"{values[SCORE]}"
             )
-    if "failed" in finished:
-        logging.warning("%s: %s", run.name, finished["failed"])
-    finished["settings"] = job.settings.with_values(run.settings).to_json()
-    if results.add(run, finished):
+    if "failed" in result:
+        logging.warning("%s: %s", run.name, result["failed"])
+    result["settings"] = job.settings.with_values(run.settings).to_json()
+    if results.add(run, result):
         writer.save_model(task_model.model)
         if job.is_chief:
             results.keep(run)
@@ -474,14 +479,14 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
         strategies.wait_for_all(job.builder.strategy)
     if job.is_chief:
         if is_grid:  # Before the run counts as finished.
-            metrics = finished["values"].items()
+            metrics = result["values"].items()
             metric_writer.write_hyperparameters(
                 run.directory,
                 run.settings,
                 dict(sorted(metrics, key=lambda item: item[0] != SCORE)),
-                finished["step"],
+                result["step"],
             )
-        run.finish(finished)
+        run.finish(result)
         if not keeps_checkpoints:
             _remove_checkpoints(run)
     return task_model

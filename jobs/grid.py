@@ -10,9 +10,9 @@ A grid has several learning rates, seeds, batch sizes and numbers of epochs:
     out/kept.json              the run whose model is in out
     out/grid_results.json      the results of all runs; also as a table, .txt
 
-A grid that was interrupted continues where it was. A run that has diverged is
-finished as well, because it would diverge again. A grid of a single run is that
-run, in the output directory itself.
+A grid that was interrupted continues with its unfinished run. A run that has
+diverged counts as finished, because it would diverge again. A single run is in
+the output directory itself.
 """
 
 import dataclasses
@@ -374,7 +374,7 @@ class Results:
         return self.is_best(run)
 
     def check(self, run: Run | None = None) -> None:
-        """Raises if a run has failed; without a run, if all have.
+        """Refuses a run that has failed; without a run, a grid that has failed.
 
         Raises:
           InputError: the run has failed, or all runs; the message gives the

@@ -172,7 +172,7 @@ def weights_of(directory: str) -> str | None:
 
 
 def data_of(directory: str, name: str) -> str | None:
-    """Returns what a set of an evaluation contains, if the card says so."""
+    """Returns the card's description of a set of an evaluation, if any."""
     card = _read(directory) or {"evaluations": {}}
     return card["evaluations"].get(name, {"data": {}})["data"].get(name)
 

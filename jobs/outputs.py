@@ -86,7 +86,7 @@ class Outputs:
         """Renames files of other sets; returns the paths to write to.
 
         Args:
-          *names: of the files.
+          *names: names of the files.
           set_name: a short name of the set that they are written for.
           digest: identifies the content of this set.
         """

@@ -328,7 +328,8 @@ class RunFiles:
         does not train.
       trains: whether this command trains.
       results: results of the grid's runs.
-      is_chief: whether this process writes; others' calls have no effect.
+      is_chief: whether this process writes; on other workers, calls have no
+        effect.
     """
 
     output_dir: str
@@ -438,7 +439,7 @@ class RunFiles:
           title: the kind of the task and its data.
           values: the metrics in eval_results.txt.
           panels: the learning curves of the kept run.
-          sections: the task's own, shown after those of every task.
+          sections: the task's own sections, shown after those of all tasks.
           facts: numbers to show at the top.
         """
         if not self.is_chief:

@@ -28,8 +28,8 @@ def run(
 
     Args:
       config: the flags.
-      make_task: reads and checks the files of the task's sets; the source's
-        labels and stored settings decide where flags do not.
+      make_task: makes the task, which reads and checks its files; the labels
+        and settings of the source apply if flags are not given.
     """
     model_source = source.resolve(config)
     config = model_source.with_trained_flags(config)
@@ -51,7 +51,8 @@ def run(
         )
     sets = task.predicted_sets(task_model, step)
     finished = [predict(x, task_model, outputs) for x in sets]
-    # After all files: a command that was killed predicts nothing twice.
+    # After all files are written, so that a killed command predicts no block
+    # twice.
     for blocks in filter(None, finished):
         blocks.remove()
     run_directory.announce(config.output_dir)
@@ -78,7 +79,7 @@ def make_job(
 
 
 def open_files(job: finetuning.Job) -> run_directory.RunFiles:
-    """Returns what writes those files that do not depend on the task."""
+    """Returns the writer of the files that do not depend on the task."""
     config = job.config
     results, trained_with = grid.Results(config.output_dir), None
     if not config.do_train:

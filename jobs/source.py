@@ -4,10 +4,11 @@
 
 The first of these cases that applies. Their order is important:
 
-    TRAINED_NOW  the command trains: --init_checkpoint, or random weights of
-                 --bert_config_file. Checkpoints in --output_dir continue the
-                 run. It never starts from the model in --output_dir, because
-                 the next run of a grid would start from the best run's.
+    TRAINED_NOW  the command trains, from --init_checkpoint or from random
+                 weights of --bert_config_file. A run that was stopped continues
+                 from its checkpoints, in --output_dir or --output_dir/runs. The
+                 model in --output_dir is never the start: the next run of a
+                 grid would start from the best run's model.
     FINISHED     the model of a finished training in --output_dir (kept.json)
     UNFINISHED   the checkpoint of a training in --output_dir that was stopped,
                  with the labels that the checkpoint stores
@@ -47,8 +48,8 @@ class ModelSource:
       stored: what the checkpoint of an unfinished training stores about its
         task; {} in other cases.
       last_prediction_dir: --output_dir, if its run_config.json has the same
-        --init_checkpoint: an earlier prediction may have stored a threshold
-        there; else None. Without meaning for a finished model.
+        --init_checkpoint, so that an earlier prediction may have stored a
+        threshold there; else None. Not used for a finished model.
     """
 
     case: Case

@@ -33,7 +33,7 @@ class Evaluation(Protocol):
 
 
 class Card(NamedTuple):
-    """What the card of a new model says of its task.
+    """The task's part of the card of a new model.
 
     title: what the model does.
     data: the training set's description by name.
@@ -72,7 +72,7 @@ class Scores(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """What the files of an evaluation say of it.
+    """The contents of the files of an evaluation.
 
     Attributes:
       scores: the metrics.
@@ -142,7 +142,7 @@ class PredictedSet(Protocol):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What the predictions depend on besides items, model and tokenizer."""
+        """Settings that predictions depend on, besides model and tokenizer."""
 
     @property
     def stream(self) -> streaming.Stream:
@@ -195,9 +195,9 @@ class Task(Protocol):
 
     @property
     def data_settings(self) -> Mapping[str, Any]:
-        """What runs compare for each flag that affects the training records.
+        """The values that runs compare instead of flags that affect records.
 
-        E.g. the digest of a file instead of its path.
+        For example, the digest of a file instead of its path.
         """
 
     @property
@@ -261,7 +261,10 @@ class Task(Protocol):
         """Returns the metrics of an evaluation under their released names."""
 
     def complete_training(self, task_model: TaskModel, output: Output) -> None:
-        """Adds to the model in output_dir what only an evaluation can find."""
+        """Adds what needs an evaluation to the model in output_dir.
+
+        For example, the threshold of SQuAD 2.0.
+        """
 
     def predicted_sets(
         self, task_model: TaskModel, step: int

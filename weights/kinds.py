@@ -5,8 +5,9 @@
     BY_EXPORT_NAME["multilabel"].name   "multi_label"
 
 A model directory has the names of transformers, an export those of export.json
-and of --task; inside, a kind has one name, which --problem_type uses too. What
-a kind does is in tasks/; this table has names only.
+and of --task. In this code, a kind has one name, which --problem_type uses too.
+This table has names only; tasks/ has the code of each kind, and
+export/task_graphs.py the graphs by which it is exported and served.
 """
 
 import dataclasses
@@ -24,19 +25,19 @@ class Kind:
     """One kind of task.
 
     Attributes:
-      name: inside, and of --problem_type.
+      name: name of the kind in this code, and as a value of --problem_type.
       export_name: name of the kind in export.json, and as a value of --task.
       title: words for the kind in reports and model cards.
       architecture: the class of transformers with the head; None if an encoder
         alone is enough.
       other_architectures: classes of transformers that have the head, too.
       problem_type: transformers' name for the kind of classification.
-      pipeline_tag: the Hub's name.
+      pipeline_tag: the Hub's name for the kind.
       inputs: inputs of an exported model.
       outputs: outputs of an exported model, in the order of its README.
-      row_lists: outputs, also of the signatures of token ids, whose rows are
-        padded at the end.
-      fills: output -> its value in padding, where it is neither "" nor 0.
+      row_lists: outputs whose rows are padded at the end, also those of the
+        signatures of token ids.
+      fills: output -> its value in padding, if that is neither "" nor 0.
       has_windows: whether longer texts are divided into windows, not cut.
     """
 
