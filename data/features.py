@@ -47,6 +47,7 @@ _TEXTS_AT_ONCE = 1 << 16
 _MUCH_UNKNOWN, _MANY_LETTERS = 0.05, 0.4
 # Unknown words that are named, and texts of a set in which they are searched.
 _MAX_NAMED, _MAX_SEARCHED = 5, 100
+_BRACKETED = (vocabularies.CLS, vocabularies.SEP, vocabularies.MASK)
 _SAMPLED_TEXTS = 1000  # Of a file, for warn_of_unknown.
 # The padding of label_ids; other features are padded with 0.
 _PADDING = {"label_ids": -1}
@@ -189,6 +190,13 @@ class TokenizationStatistics:
         self._tokens += len(ids)
         self._unknown += int(np.count_nonzero(ids == vocabulary.unk_id))
         self._letters += int(np.count_nonzero(_is_letter(vocabulary)[ids]))
+
+    def add_bracketed(self, texts: Sequence[str]) -> None:
+        """Counts texts with special tokens, which the tokenizer splits."""
+        message = "%d texts contain [CLS], [SEP] or [MASK], which are read as "
+        message += "words in brackets; the texts of a pair are given apart"
+        found = [any(x in text for x in _BRACKETED) for text in texts]
+        self.add(message, np.array(found, bool))
 
     def add_unknown_words(
         self,
@@ -352,6 +360,7 @@ def encode_blocks(
             statistics.add(message, is_cut)
         for texts, encoding in ((first, a), (second, b)):
             if texts is not None and encoding is not None:
+                statistics.add_bracketed(texts)
                 statistics.add_tokens(encoding.ids, vocabulary)
                 statistics.add_unknown_words(tokenizer, texts, encoding)
         parts.append(joined)

@@ -95,6 +95,7 @@ class _Config:
     architectures: list[str | None] | None = None
     bilstm_size: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 0
     id2label: dict[int, metadata.Text | int | float | bool] | None = None
+    label2id: Any = None
     is_decoder: bool | None = None
     problem_type: str | None = None
     pad_token_id: metadata.Count | None = None
@@ -263,6 +264,8 @@ def read_settings(directory: str) -> Settings:
     path = os.path.join(directory, CONFIG)
     config = metadata.read_if_present(path, _Config) or _Config()
     names = config.id2label
+    if names is not None and isinstance(config.label2id, dict):
+        _warn_of_label_ids(path, names, config.label2id)
     return Settings(
         architecture=next(iter(config.architectures or ()), None),
         attention="left_to_right" if config.is_decoder else "bidirectional",
@@ -275,6 +278,25 @@ def read_settings(directory: str) -> Settings:
         problem_type=config.problem_type,
         pad_token_id=config.pad_token_id or 0,
     )
+
+
+def _warn_of_label_ids(
+    path: str, names: Mapping[int, Any], label_ids: Mapping[str, Any]
+) -> None:
+    """Warns if id2label, which is read, and label2id contradict each other."""
+    labels = [str(names[i]) for i in range(len(names))]
+    if len({*labels}) < len(labels):
+        return  # label2id cannot have all of them.
+    are_unnamed = labels == examples.unnamed(len(labels))
+    for i, label in enumerate(labels):
+        other = label_ids.get(label, "none" if are_unnamed else i)
+        if label_ids and other not in (i, str(i)):
+            errors.warn_once(
+                f"{path}: {label!r} is class {i} in id2label, which is read, "
+                f"but {other!r} in label2id, whose classes are "
+                f"{errors.listed(map(repr, label_ids))}"
+            )
+            return
 
 
 def read_index(index: str) -> dict[str, StoredTensor]:

@@ -49,6 +49,14 @@ _COMPONENTS = {
     "normalizer": "BertNormalizer",
     "pre_tokenizer": "BertPreTokenizer",
 }
+# Key of tokenizer_config.json -> token.
+_SPECIAL = {
+    "pad_token": vocabulary.PAD,
+    "unk_token": vocabulary.UNK,
+    "cls_token": vocabulary.CLS,
+    "sep_token": vocabulary.SEP,
+    "mask_token": vocabulary.MASK,
+}
 _Id = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
 _RELEASE = re.compile(
     r"(?:wwm_)?(uncased|cased|multi_cased|multilingual|chinese)(?:_wwm(?:_ext)?)?"
@@ -106,6 +114,12 @@ class _Settings:
     do_basic_tokenize: Any = None
     never_split: Any = None
     added_tokens_decoder: dict[str, _Added] | None = None
+    # A name, or an object with the key content.
+    pad_token: Any = None
+    unk_token: Any = None
+    cls_token: Any = None
+    sep_token: Any = None
+    mask_token: Any = None
 
 
 def load(
@@ -123,6 +137,7 @@ def load(
     fast = _read_fast(directory)
     words = read_vocabulary(directory, fast)
     _warn_of_added_tokens(directory, fast)
+    _warn_of_special_tokens(directory)
     settings = read_settings(directory, fast)
     return _make(words, settings, do_lower_case, directory)
 
@@ -318,11 +333,7 @@ def save(
         **tokenizer.settings,
         "tokenizer_class": "BertTokenizer",
         "model_max_length": max_length,
-        "pad_token": "[PAD]",
-        "unk_token": "[UNK]",
-        "cls_token": "[CLS]",
-        "sep_token": "[SEP]",
-        "mask_token": "[MASK]",
+        **_SPECIAL,
     }
     text = "\n".join(tokenizer.vocabulary.tokens) + "\n"
     file_system.write_text(os.path.join(directory, VOCABULARY), text)
@@ -352,6 +363,7 @@ def read_vocabulary(
                     f"{path}: token {i} is {words.tokens[i]!r}, but {token!r} "
                     f"in {FAST}; remove the wrong file"
                 )
+        _warn_of_missing_tokens(path, words, fast)
         return words
     if not ids:
         raise errors.InputError(f"{no_vocabulary(directory)}; put it there")
@@ -359,6 +371,25 @@ def read_vocabulary(
         raise errors.InputError(f"{fast_path}: its ids are not 0, 1, 2, ...")
     tokens = sorted(ids, key=lambda token: ids[token])
     return vocabulary.Vocabulary.from_tokens(tokens, fast_path)
+
+
+def _warn_of_missing_tokens(
+    path: str, words: vocabulary.Vocabulary, fast: _Fast | None
+) -> None:
+    """Warns of words of tokenizer.json that vocab.txt, which is read, lacks."""
+    if fast is None or not isinstance(fast.model.vocab, dict):
+        return
+    added = {token.content for token in fast.added_tokens or ()}
+    missing = [
+        token
+        for token, i in fast.model.vocab.items()
+        if i >= len(words) and token not in added
+    ]
+    if missing:
+        errors.warn_once(
+            f"{path}: lacks {len(missing)} token(s) of {FAST}, such as "
+            f"{missing[0]!r}, and is read instead of it; remove the wrong file"
+        )
 
 
 def _ids(fast: _Fast, path: str) -> dict[str, int]:
@@ -394,3 +425,17 @@ def _warn_of_added_tokens(directory: str, fast: _Fast | None) -> None:
             f"{directory}: {len(added)} added token(s) are split like other "
             f"words: {first_tokens}"
         )
+
+
+def _warn_of_special_tokens(directory: str) -> None:
+    """Warns of special tokens with other names than BERT's, which are used."""
+    given = _read_given(directory)
+    for name, ours in _SPECIAL.items():
+        theirs = getattr(given, name)
+        if isinstance(theirs, dict):
+            theirs = theirs.get("content")
+        if theirs not in (None, ours):
+            errors.warn_once(
+                f"{directory}: {name} is {theirs!r} in {SETTINGS}, but {ours} "
+                "is used"
+            )

@@ -124,6 +124,17 @@ def test_words_that_the_model_does_not_know_are_named(tokenizer, caplog):
     assert line.endswith("'\u263a', 'nope', '\u4e2d'")
 
 
+def test_special_tokens_in_a_text_are_logged(tokenizer, caplog):
+    statistics = features.TokenizationStatistics()
+    blocks = [(["w1", "w1 [SEP] w2", "[MASK]"], ["w1", "w2", "[w1"])]
+    with caplog.at_level("WARNING", logger="absl"):
+        features.encode_blocks(
+            tokenizer, blocks, max_seq_length=9, statistics=statistics
+        )
+        statistics.warn("dev set")
+    assert "dev set: 2 texts contain [CLS], [SEP] or [MASK]" in caplog.text
+
+
 def test_a_batch_is_padded_to_its_length(tokenizer):
     made = features.encode(
         tokenizer, ["w1 w2", "w3"], ["w4", ""], max_seq_length=8

@@ -723,10 +723,26 @@ def test_two_vocabularies_must_agree_and_added_tokens_are_named(
     assert found.vocabulary.tokens == tokens
     message = "3 added token(s) are split like other words: <url>, <user>, [E1]"
     assert message in caplog.text
+    assert "vocab.txt: lacks" not in caplog.text
+    vocab |= {"[E1]": len(tokens), "goal": len(tokens) + 1}
+    path.write_text(json.dumps(values))
+    tokenizer_files.load(str(directory))
+    message = "vocab.txt: lacks 1 token(s) of tokenizer.json, such as 'goal'"
+    assert message in caplog.text
     vocab[tokens[5]], vocab[tokens[6]] = 6, 5
     path.write_text(json.dumps(values))
     with pytest.raises(errors.InputError, match="remove the wrong file"):
         tokenizer_files.load(str(directory))
+
+
+def test_special_tokens_of_other_names_are_logged(directory, caplog):
+    path = directory / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    names = {"cls_token": "[CLS]", "sep_token": {"content": "</s>"}}
+    path.write_text(json.dumps(settings | names))
+    tokenizer_files.load(str(directory))
+    assert "sep_token is '</s>' in tokenizer_config.json, but" in caplog.text
+    assert "cls_token" not in caplog.text
 
 
 def test_capital_letters_show_a_cased_vocabulary(directory, caplog):

@@ -134,6 +134,28 @@ def test_labels_are_numbered_from_0_without_gaps(tmp_path, names):
         model_directory.read_settings(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("names", "label_ids", "warned"),
+    [
+        (["a", "b"], {"b": 0, "a": 1}, "'a' is class 0 in id2label, which is"),
+        (["LABEL_0", "LABEL_1"], {"a": 0, "b": 1}, "classes are 'a', 'b'"),
+        (["a", "b"], {"b": 1, "a": "0"}, ""),
+        (["LABEL_0", "LABEL_1"], {"LABEL_0": 0, "LABEL_1": 1}, ""),
+        (["a", "a"], {"a": 1}, ""),
+        (["a", "b"], [], ""),
+    ],
+)
+def test_labels_that_contradict_each_other_are_logged(
+    tmp_path, caplog, names, label_ids, warned
+):
+    values = {"id2label": dict(enumerate(names)), "label2id": label_ids}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with caplog.at_level("WARNING", logger="absl"):
+        found = model_directory.read_settings(str(tmp_path))
+    assert found.labels == names
+    assert warned in caplog.text and bool(caplog.text) == bool(warned)
+
+
 def test_loading_reports_what_was_loaded(saved, tiny_config):
     tagger = models.TaggingModel(tiny_config, num_classes=3)
     report = _load(tagger, saved)
