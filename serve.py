@@ -18,7 +18,6 @@ import importlib.util
 import re
 from typing import Literal
 
-from export import addresses, served_directories
 from foundation import config_flags
 
 field = config_flags.field
@@ -163,6 +162,9 @@ def check(config: ServeConfig) -> None:
 
 
 config_flags.parse_early(ServeConfig, __name__)
+
+from export import addresses, served_directories
+
 config_flags.check_early(ServeConfig, __name__, check)
 
 from absl import logging

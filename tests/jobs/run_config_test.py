@@ -117,7 +117,12 @@ FINETUNING = {
             {
                 "records": {"max_score"},
                 "evaluation": {"dev_file"},
-                "result": {"normalize", "pooling", "scale"},
+                "result": {
+                    "gradient_cache_size",
+                    "normalize",
+                    "pooling",
+                    "scale",
+                },
             },
         ),
         (
