@@ -25,7 +25,7 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -52,6 +52,7 @@ _SAMPLED_TEXTS = 1000  # Of a file, for warn_of_unknown.
 # The padding of label_ids; other features are padded with 0.
 _PADDING = {"label_ids": -1}
 _IS_REAL = "is_real_example"
+_Made = TypeVar("_Made")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,8 @@ class Features:
 
     Attributes:
       row_splits: int64 [R + 1].
-      ragged: name -> [T], one value for each token (input_ids, segment_ids).
+      ragged: name -> [T] or [T, D], one row for each token (input_ids,
+        segment_ids).
       dense: name -> [N, ...], one row for each example (label_ids).
       num_choices: K; 0 means one sequence without the axis of choices.
       window_splits: int64 [N + 1]; the windows of example i are the sequences
@@ -109,6 +111,8 @@ class Features:
     ) -> dict[str, np.ndarray]:
         """Returns some examples padded to a length: [B, S] or [B, K, S].
 
+        Floats remain floats; other values become int32.
+
         A window that an example lacks has an input_mask of 0.
 
         Args:
@@ -129,15 +133,15 @@ class Features:
         positions[~is_token] = 0
         has_axis = self.num_choices or self.window_splits is not None
         shape = [len(rows), *([count] if has_axis else []), length]
-        result = {"input_mask": is_token.astype(np.int32)}
+        result = {"input_mask": is_token.astype(np.int32).reshape(shape)}
         for name, flat in self.ragged.items():
-            padding = _PADDING.get(name, 0)
             values = flat[positions] if len(flat) else positions
-            result[name] = np.where(is_token, values, padding).astype(np.int32)
-        result = {name: x.reshape(shape) for name, x in result.items()}
-        for name, values in self.dense.items():
+            values[~is_token] = _PADDING.get(name, 0)
+            result[name] = values.reshape(*shape, *flat.shape[1:])
+        result |= {name: values[rows] for name, values in self.dense.items()}
+        for name, values in result.items():
             dtype = np.float32 if values.dtype.kind == "f" else np.int32
-            result[name] = values[rows].astype(dtype)
+            result[name] = values.astype(dtype)
         return result
 
 
@@ -472,6 +476,11 @@ def prepare(
     if records_dir is None:
         return make()
     path = os.path.join(records_dir, f"{name}.tf_record")
+
+    def make_noticed():
+        with progress.notice(f"{path}: tokenizing the texts ..."):
+            return make()
+
     described = {
         feature.name: [feature.dtype, *feature.shape]
         for feature in schema.features
@@ -481,7 +490,33 @@ def prepare(
         "tokenizer": tokenizer_recipe(tokenizer),
         "schema": described,
     }
-    job = stamp.facts("records", values)
+    return kept(
+        path,
+        stamp.facts("records", values),
+        make_noticed,
+        read=lambda: read(path, schema),
+        write=lambda features: write(path, schema, features),
+    )
+
+
+def kept(
+    path: str,
+    job: stamp.Stamp,
+    make: Callable[[], _Made],
+    *,
+    read: Callable[[], _Made],
+    write: Callable[[_Made], int] | None,
+) -> _Made:
+    """Returns what a file of records holds; makes and writes it if it changed.
+
+    Args:
+      path: of the file, beside which its sidecar is.
+      job: what the records are made from.
+      make: makes what is written.
+      read: reads it.
+      write: writes it and returns the number of records; None for a process
+        that only reads.
+    """
     sidecar = read_sidecar(path)
     if (
         sidecar.get("format_version") == FORMAT_VERSION
@@ -489,23 +524,24 @@ def prepare(
         and file_system.exists(path)
         and sidecar.get("bytes") == tf.io.gfile.stat(path).length
     ):
-        features = read(path, schema)
-        logging.info("%s: using its %d records", path, len(features))
-        return features
-    with progress.notice(f"{path}: tokenizing the texts ..."):
-        features = make()
-    tf.io.gfile.makedirs(records_dir)
+        found = read()
+        logging.info("%s: using its %d records", path, sidecar["records"])
+        return found
+    made = make()
+    if write is None:
+        return made
+    tf.io.gfile.makedirs(os.path.dirname(path))
     remove_sidecar(path)
-    write(path, schema, features)
+    count = write(made)
     sidecar = {
         "format_version": FORMAT_VERSION,
-        "records": len(features),
+        "records": count,
         "bytes": tf.io.gfile.stat(path).length,
         "job": job.to_json(),
     }
     write_sidecar(path, sidecar)
-    logging.info("%s: %d records written", path, len(features))
-    return features
+    logging.info("%s: %d records written", path, count)
+    return made
 
 
 def tokenizer_recipe(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:
@@ -533,8 +569,12 @@ def remove_sidecar(path: str) -> None:
         tf.io.gfile.remove(path + SUFFIX)
 
 
-def write(path: str, schema: schemas.Schema, features: Features) -> None:
-    """Writes one record per example, all padded to the schema's length."""
+def write(path: str, schema: schemas.Schema, features: Features) -> int:
+    """Writes one record per example, all padded to the schema's length.
+
+    Returns:
+      The number of records.
+    """
     length = schema["input_ids"].shape[-1]
     with records.ShardWriter(path) as writer:
         for start in range(0, len(features), _RECORDS_AT_ONCE):
@@ -543,6 +583,7 @@ def write(path: str, schema: schemas.Schema, features: Features) -> None:
             if _IS_REAL in schema.names:
                 columns[_IS_REAL] = np.ones((end - start, 1), np.int32)
             writer.write(records.encode(schema, columns))
+    return writer.count
 
 
 def read(path: str, schema: schemas.Schema) -> Features:

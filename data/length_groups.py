@@ -290,9 +290,11 @@ def _specs(
     """Returns what all batches have in common with an example of them."""
     static = lengths[0] if len(lengths) == 1 else None
     windows = features.window_splits is not None and static is None
+    shape = example["input_mask"].shape  # [B, S] or [B, K, S]
+    first = [shape[0], *([None] if windows else shape[1:-1]), static]
     return {
         name: tf.TensorSpec(
-            [x.shape[0], *([None] if windows else x.shape[1:-1]), static]
+            [*first, *x.shape[len(shape) :]]
             if name in ("input_mask", *features.ragged)
             else x.shape,
             x.dtype,

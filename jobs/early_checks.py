@@ -21,9 +21,12 @@ def check_model(config: run_config.FinetuningConfig) -> None:
     """Refuses a command without a model to start from or to use.
 
     Raises:
-      InputError: --init_checkpoint names nothing, or no model is given.
+      InputError: a flag names no checkpoint, or no model is given.
     """
-    output_dir, path = config.output_dir, config.init_checkpoint
+    output_dir, path = config.output_dir, config.initial_weights
+    teacher_dir = config.distillation.teacher_dir
+    if teacher_dir is not None:
+        _check_checkpoint("teacher_dir", teacher_dir)
     # A model in output_dir is used instead of --init_checkpoint.
     may_have_model = not config.do_train and (
         file_system.is_remote(output_dir)
@@ -35,7 +38,7 @@ def check_model(config: run_config.FinetuningConfig) -> None:
     if may_have_model:
         return
     if path is not None:
-        _check_checkpoint(path)
+        _check_checkpoint("init_checkpoint", path)
     elif config.pretrained.bert_config_file is not None:
         return
     elif config.do_train:
@@ -52,7 +55,7 @@ def check_model(config: run_config.FinetuningConfig) -> None:
         )
 
 
-def _check_checkpoint(path: str) -> None:
+def _check_checkpoint(flag: str, path: str) -> None:
     """Refuses a path of which no file exists; others are read later."""
     if hub.is_name(path):
         hub.local(path)
@@ -67,7 +70,7 @@ def _check_checkpoint(path: str) -> None:
     ):
         return  # The prefix of TensorFlow's files.
     raise errors.InputError(
-        f"--init_checkpoint={path}: no such checkpoint or directory"
+        f"--{flag}={path}: no such checkpoint or directory"
         f"{hub_names.hint(path)}"
     )
 
@@ -150,7 +153,7 @@ def check_positions(
 
 def _model_folder(config: run_config.FinetuningConfig) -> str | None:
     """Returns the folder of the model that is used, if it is on this disk."""
-    output_dir, path = config.output_dir, config.init_checkpoint
+    output_dir, path = config.output_dir, config.initial_weights
     if not config.do_train and not file_system.is_remote(output_dir):
         names = ("model.", "best")  # model.safetensors, model.ckpt-100.index
         is_there = file_system.is_folder(output_dir)

@@ -21,12 +21,19 @@ from absl import logging
 from data import length_groups
 from data.features import Features
 from foundation import config_flags, errors, stamp
-from jobs import assembly, grid, model_card, run_config, run_directory
+from jobs import (
+    assembly,
+    distillation,
+    grid,
+    model_card,
+    run_config,
+    run_directory,
+)
 from jobs import source as model_source
 from jobs.outputs import ModelWriter
 from jobs.task import Evaluation, Task
 from jobs.task_model import Builder, TaskModel
-from training import checkpoints, feed, loop, metric_writer
+from training import checkpoints, feed, loop, metric_writer, step
 from training import strategy as strategies
 from weights import model_directory, pretrained
 
@@ -43,11 +50,13 @@ class Job:
       source: the model to start from or to use.
       builder: builds the models.
       task: the sets of the task.
+      teacher: whose outputs are targets, if there is one.
     """
 
     source: model_source.ModelSource
     builder: Builder
     task: Task
+    teacher: distillation.Teacher | None = None
 
     @property
     def config(self) -> run_config.FinetuningConfig:
@@ -66,9 +75,12 @@ class Job:
     def features(self, split: str) -> Features:
         """Returns the features of a set, which are made once."""
         if split not in self._features:
-            self._features[split] = self.task.features(
+            features = self.task.features(
                 split, records_dir(self.config, self.builder.strategy)
             )
+            if split == TRAIN and self.teacher is not None:
+                features = self.teacher.with_targets(features, self.builder)
+            self._features[split] = features
         return self._features[split]
 
     def evaluate(self, task_model: TaskModel) -> Evaluation:
@@ -88,6 +100,8 @@ class Job:
         settings = self._initial_weights
         settings |= model_source.tokenizer_settings(self.source.start.tokenizer)
         settings |= stamp.flags("records", self.task.data_settings)
+        if self.teacher is not None:
+            settings |= self.teacher.contents
         if includes_evaluation:
             settings |= stamp.flags("evaluation", self.task.evaluation_settings)
         return settings
@@ -129,6 +143,7 @@ class Job:
                 self.task.num_examples or len(features),
             ),
             settings=settings.with_values(run.settings),
+            objective=self.teacher.objective if self.teacher else None,
             warm_start=task_model.warm_start,
             evaluate=(lambda: self.evaluate(task_model).values)
             if config.evaluates_while_training
@@ -157,6 +172,7 @@ def train_epochs(
     training_set: TrainingSet,
     *,
     settings: stamp.Stamp,
+    objective: step.Objective | None = None,
     warm_start: Callable[[], None] | None = None,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     export: Callable[[str], None] | None = None,
@@ -170,6 +186,7 @@ def train_epochs(
       run: the learning rate, the seed and the directory.
       training_set: the batches.
       settings: the settings that a resumed run compares.
+      objective: the loss; by default that of the builder.
       warm_start: assigns the pre-trained weights.
       evaluate: returns metrics on held-out data, SCORE among them; called
         after --eval_every_steps, else after every epoch.
@@ -189,7 +206,7 @@ def train_epochs(
     epoch = math.ceil(training_set.num_examples / run.train_batch_size)
     learner = assembly.make_learner(
         config,
-        builder.objective,
+        objective or builder.objective,
         model,
         strategy=builder.strategy,
         learning_rate=run.learning_rate,

@@ -2,7 +2,7 @@
 
     RunConfig                     any training run
     FinetuningConfig(RunConfig)   training of a task on a pre-trained encoder
-    Pretrained, Grid, Selection   groups of the latter's flags
+    Pretrained, Grid, Selection, Distillation    groups of the latter's flags
 
 Names and defaults are google-research/bert's where it has them.
 """
@@ -164,12 +164,59 @@ class Selection:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Distillation:
+    """A teacher, and how much a student learns of it."""
+
+    teacher_dir: str | None = field(
+        "A larger model that was trained for the task: its outputs on the "
+        "training set are targets beside the labels.",
+        None,
+        affects="result",
+        is_path=True,
+    )
+    distillation_temperature: float | None = field(
+        "Divides the logits of both models before they are compared; by "
+        "default 2.",
+        None,
+        affects="result",
+        above=0,
+    )
+    distillation_weight: float | None = field(
+        "Weight of the teacher's targets in the loss; the labels have the "
+        "rest. By default 0.5.",
+        None,
+        affects="result",
+        at_least=0,
+        at_most=1,
+    )
+
+    def __post_init__(self):
+        """Refuses flags without effect."""
+        for name in ("distillation_temperature", "distillation_weight"):
+            if self.teacher_dir is None and getattr(self, name) is not None:
+                raise ValueError(f"--{name} needs --teacher_dir")
+
+    @property
+    def temperature(self) -> float:
+        """The temperature with its default."""
+        given = self.distillation_temperature
+        return 2.0 if given is None else given
+
+    @property
+    def weight(self) -> float:
+        """The weight with its default."""
+        given = self.distillation_weight
+        return 0.5 if given is None else given
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningConfig(RunConfig):
     """The flags of training a task on top of a pre-trained encoder."""
 
     pretrained: Pretrained = group(Pretrained)
     grid: Grid = group(Grid)
     selection: Selection = group(Selection)
+    distillation: Distillation = group(Distillation)
     do_train: bool = field("Whether to train.", False)
     do_predict: bool = field("Whether to predict the test set.", False)
     predict_batch_size: int = field(
@@ -199,6 +246,13 @@ class FinetuningConfig(RunConfig):
         above=0,
         at_most=1,
     )
+    init_layers: tuple[int, ...] | None = field(
+        "Layers of --init_checkpoint, without it of --teacher_dir, that a "
+        "smaller model starts from, as in 0,2,4 (the first is 0).",
+        None,
+        affects="result",
+        at_least=0,
+    )
     reinit_layers: int = field(
         "Number of top layers that start with random weights; the pooler then "
         "does, too.",
@@ -220,6 +274,21 @@ class FinetuningConfig(RunConfig):
         super().__post_init__()
         if self.is_grid and not self.do_train:
             raise ValueError("a grid of runs needs --do_train")
+        for name, value in (
+            ("teacher_dir", self.distillation.teacher_dir),
+            ("init_layers", self.init_layers),
+        ):
+            if value is not None and not self.do_train:
+                raise ValueError(f"--{name} needs --do_train")
+        if self.init_layers is not None and self.initial_weights is None:
+            raise ValueError("--init_layers needs --init_checkpoint")
+
+    @property
+    def initial_weights(self) -> str | None:
+        """What --init_layers are layers of, without it --init_checkpoint."""
+        if self.init_checkpoint is None and self.init_layers is not None:
+            return self.distillation.teacher_dir
+        return self.init_checkpoint
 
     @property
     def max_seq_length(self) -> int:

@@ -14,7 +14,15 @@ from collections.abc import Callable
 from typing import Any
 
 from foundation import config_flags
-from jobs import finetuning, grid, run_config, run_directory, source, streaming
+from jobs import (
+    distillation,
+    finetuning,
+    grid,
+    run_config,
+    run_directory,
+    source,
+    streaming,
+)
 from jobs.outputs import ModelWriter, Outputs
 from jobs.task import Output, PredictedSet, PrintedSet, Task
 from jobs.task_model import Builder, TaskModel
@@ -34,8 +42,10 @@ def run(
     model_source = source.resolve(config)
     config = model_source.with_trained_flags(config)
     task = make_task(config, model_source)
-    strategy = finetuning.open_run(config, model_source.start)
-    job = make_job(config, model_source, task, strategy)
+    start = model_source.start
+    teacher = distillation.open_teacher(config, start, task.objective)
+    strategy = finetuning.open_run(config, start)
+    job = make_job(config, model_source, task, strategy, teacher)
     files = open_files(job)
     outputs = Outputs(files)
     if config.do_train:
@@ -66,6 +76,7 @@ def make_job(
     model_source: source.ModelSource,
     task: Task,
     strategy: Any,
+    teacher: distillation.Teacher | None = None,
 ) -> finetuning.Job:
     """Returns the training of a task."""
     builder = Builder(
@@ -75,7 +86,9 @@ def make_job(
         objective=task.objective,
         max_seq_length=task.max_seq_length,
     )
-    return finetuning.Job(source=model_source, task=task, builder=builder)
+    return finetuning.Job(
+        source=model_source, task=task, builder=builder, teacher=teacher
+    )
 
 
 def open_files(job: finetuning.Job) -> run_directory.RunFiles:

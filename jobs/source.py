@@ -96,7 +96,7 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
       InputError: there is no model, or something does not fit.
     """
     case = _case(config)
-    output_dir, init_checkpoint = config.output_dir, config.init_checkpoint
+    output_dir, init_checkpoint = config.output_dir, config.initial_weights
     if case == "TRAINED_NOW":
         model_directory.check_not_the_start(
             output_dir, init_checkpoint, is_grid=config.is_grid
@@ -112,6 +112,7 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         do_lower_case=config.pretrained.do_lower_case,
         bilstm_size=config.bilstm_size,
         max_seq_length=None,
+        init_layers=config.init_layers or (),
     )
     folder: str | None = None
     if case in ("FINISHED", "UNFINISHED", "STORED"):

@@ -146,6 +146,7 @@ class TaskModel:
             self.model,
             start.init_checkpoint,
             tokenizer=start.tokenizer,
+            init_layers=start.init_layers,
             reinit_layers=self.config.reinit_layers,
             new_output_layer=needs_new_layer,
         )

@@ -14,6 +14,8 @@ from modeling import pooling
 
 # https://github.com/google-research/bert/blob/master/run_pretraining.py#L280
 MASKED_LM_EPSILON = 1e-5
+# A logit whose probability is 0.
+_EXCLUDED = -1e9
 
 
 class Weighted(NamedTuple):
@@ -135,6 +137,79 @@ def tagging_accuracy(logits, label_ids) -> Weighted:
     return _weighted(_correct(logits, label_ids), label_ids >= 0)
 
 
+def soft_classification(
+    logits, teacher_logits, temperature: float, weights=None
+) -> Weighted:
+    """Computes the divergence of the classes' probabilities from a teacher's.
+
+    It is T^2 KL(teacher || student), of softmax(logits / T) (Hinton et al.
+    2015). The factor keeps the size of its gradients when T changes.
+
+    Args:
+        logits: float [B, C].
+        teacher_logits: float [B, C].
+        temperature: T.
+        weights: float [B]; None gives every example the weight 1.
+    """
+    return _weighted(_divergence(logits, teacher_logits, temperature), weights)
+
+
+def soft_multi_label(logits, teacher_logits, temperature: float) -> Weighted:
+    """Computes the same of C binary decisions, averaged over them.
+
+    Args:
+        logits: float [B, C].
+        teacher_logits: float [B, C].
+        temperature: T.
+    """
+    # A sigmoid is the softmax of a logit and 0.
+    student, teacher = (
+        ops.stack([x, ops.zeros_like(x)], axis=-1)
+        for x in (logits, teacher_logits)
+    )
+    loss = _divergence(student, teacher, temperature)
+    return _weighted(ops.mean(loss, axis=-1))
+
+
+def soft_span(
+    logits, teacher_logits, input_mask, temperature: float
+) -> Weighted:
+    """Computes the mean divergence of the answer's start and end.
+
+    Unlike in `span`, no softmax includes padding: a teacher has seen the same
+    windows in batches of other lengths.
+
+    Args:
+        logits: two of float [B, S], of the start and of the end.
+        teacher_logits: the same.
+        input_mask: int32 [B, S], 0 for padding.
+        temperature: T.
+    """
+    student, teacher = (
+        [ops.where(input_mask > 0, _float32(x), _EXCLUDED) for x in pair]
+        for pair in (logits, teacher_logits)
+    )
+    start, end = (
+        _divergence(student[i], teacher[i], temperature) for i in range(2)
+    )
+    return _weighted(0.5 * (start + end))
+
+
+def soft_tagging(
+    logits, teacher_logits, label_ids, temperature: float
+) -> Weighted:
+    """Computes the divergence of the positions' tags.
+
+    Args:
+        logits: float [B, S, C].
+        teacher_logits: float [B, S, C].
+        label_ids: int32 [B, S], -1 = ignored.
+        temperature: T.
+    """
+    loss = _divergence(logits, teacher_logits, temperature)
+    return _weighted(loss, label_ids >= 0)
+
+
 def cosine_logits(anchors, candidates, scale: float):
     """Returns the scaled cosines of all pairs: float32 [B, C].
 
@@ -179,6 +254,20 @@ def cosine_regression(first, second, scores) -> Weighted:
 def _direction(x):
     """Returns the float32 vectors of length 1: [..., H] and [..., H]."""
     return pooling.normalized(ops.cast(x, "float32"))
+
+
+def _divergence(logits, teacher_logits, temperature: float):
+    """Computes T^2 KL(teacher || student): two of [..., C] give [...]."""
+    student, teacher = (
+        ops.log_softmax(_float32(x) / temperature, axis=-1)
+        for x in (logits, teacher_logits)
+    )
+    terms = ops.exp(teacher) * (teacher - student)
+    return temperature**2 * ops.sum(terms, axis=-1)
+
+
+def _float32(x):
+    return ops.cast(x, "float32")
 
 
 def _cross_entropy(logits, labels):

@@ -92,16 +92,28 @@ CLASSIFIER = FINETUNING | {
     "dev_file": D,
 }
 # Settings that the earlier versions lack; they are not compared with theirs.
-NEWER = dict.fromkeys(
+NEWER_FINETUNING = dict.fromkeys(
     (
-        "dev_fraction",
-        "class_weights",
-        "long_texts",
-        "doc_stride",
-        "max_windows",
-        "window_pooling",
+        "teacher_dir",
+        "distillation_temperature",
+        "distillation_weight",
+        "init_layers",
     )
-) | {"strip_accents": True, "tokenize_chinese_chars": True}
+)
+NEWER = (
+    NEWER_FINETUNING
+    | dict.fromkeys(
+        (
+            "dev_fraction",
+            "class_weights",
+            "long_texts",
+            "doc_stride",
+            "max_windows",
+            "window_pooling",
+        )
+    )
+    | {"strip_accents": True, "tokenize_chinese_chars": True}
+)
 NEWER_EXECUTION = {"eval_every_epoch": None}
 NEWER_PRETRAINING = {"do_whole_word_mask": None, "mask_schedule": None}
 ARCHITECTURE = {
@@ -456,7 +468,7 @@ def test_taggers_of_features_and_their_scores_are_used(tmp_path):
         layers=[1],
     )
     vars(activations)["_weights"] = C
-    assert activations.settings.to_json() == TAGGER
+    assert activations.settings.to_json() == TAGGER | NEWER_FINETUNING
     made_from = {"train": TAGGER, "dev": TAGGED_DEV}
     values = {"dev": {"f1": 0.5}}
     record = {"step": 1, "seconds": 1.0, "values": values}

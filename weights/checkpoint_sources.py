@@ -20,7 +20,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -288,6 +288,31 @@ def check_config(source: Source, config: BertConfig, name: str) -> None:
                 f"{source.path} belongs to a model whose {key} is {theirs}, "
                 f"but {name} says {ours}{hint}"
             )
+
+
+def with_layers(source: Source, layers: Sequence[int]) -> Source:
+    """Returns a checkpoint whose encoder has only some of the layers.
+
+    Args:
+      source: the checkpoint.
+      layers: their numbers, from 0, in the order in which they are used.
+
+    Raises:
+      InputError: there is no such layer.
+    """
+    tensors, count = stored_weights.with_layers(source.tensors, layers)
+    if missing := [number for number in layers if number >= count]:
+        raise errors.InputError(
+            f"{source.path}: has {count} layers, numbered from 0; there is no "
+            f"layer {missing[0]} of --init_layers"
+        )
+    config = source.config
+    return dataclasses.replace(
+        source,
+        config=config
+        and dataclasses.replace(config, num_hidden_layers=len(layers)),
+        matched=source.matched._replace(tensors=tensors),
+    )
 
 
 def digest(path: str) -> str:

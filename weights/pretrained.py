@@ -48,6 +48,8 @@ class Start:
       num_outputs: number of outputs of the weights' classifier; None without
         one.
       init_checkpoint: the path of the weights; None for random weights.
+      init_layers: numbers of the layers that are used, in their order; () for
+        all.
     """
 
     config: BertConfig
@@ -57,6 +59,7 @@ class Start:
     labels: Sequence[str] | None
     problem_type: str | None
     init_checkpoint: str | None
+    init_layers: Sequence[int] = ()
     num_outputs: int | None = None
 
     def check_segments(self, features: Features) -> None:
@@ -79,20 +82,22 @@ def open_start(
     do_lower_case: bool | None = None,
     bilstm_size: int | None = None,
     max_seq_length: int | None,
+    init_layers: Sequence[int] = (),
+    flag: str = "init_checkpoint",
 ) -> Start:
     """Finds and checks the model that a run starts from.
 
     The arguments are the flags of these names. Without init_checkpoint, the
     model in output_dir is used, if there is one; the other arguments replace
     what is beside the weights. The model must have max_seq_length positions, if
-    that is given.
+    that is given. `flag` is what gives init_checkpoint, for messages.
 
     Raises:
       InputError: something is missing or does not fit.
     """
     source = None
     if init_checkpoint is not None:
-        source = _read_flag("init_checkpoint", init_checkpoint)
+        source = _read_flag(flag, init_checkpoint, init_layers)
     elif output_dir and model_directory.has_model(output_dir):
         source = _read_flag("output_dir", output_dir)
     if bert_config_file is not None:
@@ -148,14 +153,21 @@ def open_start(
         labels=labels,
         problem_type=settings.problem_type,
         init_checkpoint=source.path if source else None,
+        init_layers=init_layers,
         num_outputs=scores.shape[0] if scores and scores.shape else None,
     )
 
 
-def _read_flag(flag: str, path: str) -> Source:
-    """Opens the checkpoint that a flag names; its errors name the flag."""
+def _read_flag(flag: str, path: str, init_layers: Sequence[int] = ()) -> Source:
+    """Opens the checkpoint that a flag names; its errors name the flag.
+
+    With init_layers, it has only these layers.
+    """
     try:
-        return checkpoint_sources.read(path)
+        source = checkpoint_sources.read(path)
+        if init_layers:
+            source = checkpoint_sources.with_layers(source, init_layers)
+        return source
     except errors.InputError as error:
         raise errors.InputError(f"--{flag}: {error}") from error
 
@@ -293,6 +305,7 @@ def assign(
     init_checkpoint: str | None,
     *,
     tokenizer: wordpiece.Tokenizer | None = None,
+    init_layers: Sequence[int] = (),
     reinit_layers: int = 0,
     new_output_layer: bool = False,
 ) -> stored_weights.Report | None:
@@ -303,6 +316,8 @@ def assign(
       init_checkpoint: anything that `checkpoint_sources` reads.
       tokenizer: tokenizer of the run; must fit the checkpoint's. None is not
         compared.
+      init_layers: numbers of the checkpoint's layers that become those of the
+        model; () for all.
       reinit_layers: number of top layers that keep their initial values. If it
         is not 0, the pooler keeps them, too.
       new_output_layer: whether the output layer of a classifier or tagger keeps
@@ -329,7 +344,7 @@ def assign(
         for variable in model.weights
         if reinit_layers and variable.path.startswith(initial)
     }
-    source = _read_flag("init_checkpoint", init_checkpoint)
+    source = _read_flag("init_checkpoint", init_checkpoint, init_layers)
     if tokenizer is not None:
         tokenizer_files.check_case(
             init_checkpoint,
@@ -362,8 +377,10 @@ def assign(
     return report
 
 
-def contents(init_checkpoint: str | None) -> stamp.Stamp:
-    """Returns the digest of the initial weights, to be compared on resuming.
+def contents(
+    init_checkpoint: str | None, flag: str = "init_checkpoint"
+) -> stamp.Stamp:
+    """Returns the digest of the weights of a flag, to be compared on resuming.
 
     Returns none without --init_checkpoint, and if it cannot be read: a resumed
     run does not need it, and a new run names the error when it reads it.
@@ -374,7 +391,7 @@ def contents(init_checkpoint: str | None) -> stamp.Stamp:
         digest = checkpoint_sources.digest(init_checkpoint)
     except errors.InputError:
         return stamp.Stamp()
-    return stamp.flags("result", {"init_checkpoint contents": digest})
+    return stamp.flags("result", {f"{flag} contents": digest})
 
 
 def require_weights(init_checkpoint: str | None) -> str:

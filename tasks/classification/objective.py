@@ -13,7 +13,7 @@ Everything else is NumPy in float64, over the predictions of a complete set:
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -49,6 +49,7 @@ class ClassificationObjective:
       window_pooling: see models.DocumentModel; None if texts are not divided.
     """
 
+    per_token: ClassVar[bool] = False
     config: BertConfig
     kind: str
     labels: Sequence[str] = ()
@@ -109,7 +110,13 @@ class ClassificationObjective:
     ) -> tuple[dict, dict]:
         """Returns the loss, and the accuracy if there are classes."""
         logits = model(features, dropout_seed=dropout_seed)
-        labels = features["label_ids"]
+        return self.hard_losses(logits, features)
+
+    def hard_losses(
+        self, outputs: Any, features: Mapping[str, Any]
+    ) -> tuple[dict, dict]:
+        """Returns what `forward` does, from the logits."""
+        logits, labels = outputs, features["label_ids"]
         if self.kind != examples.MULTI_LABEL:
             labels = ops.reshape(labels, (-1,))
         if self.class_weights:
@@ -123,6 +130,31 @@ class ClassificationObjective:
                 logits, labels
             )
         return {_NAME: loss}, training_metrics
+
+    def soft_loss(
+        self,
+        outputs: Any,
+        teacher: Mapping[str, Any],
+        features: Mapping[str, Any],
+        temperature: float,
+    ) -> losses.Weighted:
+        """See distillation.Objective; a regression has no temperature."""
+        logits = teacher["logits"]
+        if self.kind == examples.REGRESSION:
+            return losses.regression(outputs, logits[:, 0])
+        if self.kind == examples.MULTI_LABEL:
+            return losses.soft_multi_label(outputs, logits, temperature)
+        weights = (
+            self._example_weights(features) if self.class_weights else None
+        )
+        return losses.soft_classification(outputs, logits, temperature, weights)
+
+    def of_teacher(
+        self, config: BertConfig, folder: str
+    ) -> "ClassificationObjective":
+        """See distillation.Objective."""
+        del folder
+        return dataclasses.replace(self, config=config)
 
     def _example_weights(self, features: Mapping[str, Any]) -> Any:
         """Returns float32 [B], the weights of the examples' classes."""

@@ -106,6 +106,8 @@ class EmbeddingsConfig(run_config.FinetuningConfig):
             )
         if self.bilstm_size:
             raise ValueError("--bilstm_size: not for embeddings")
+        if self.distillation.teacher_dir is not None:
+            raise ValueError("--teacher_dir: not for embeddings")
         if self.files.test_file == "-":
             raise ValueError(
                 "--test_file=-: extract_features.py reads standard input"

@@ -19,6 +19,8 @@ _NOT_OF_FEATURES = (
     "reinit_layers",
     "layer_decay",
     "bilstm_size",
+    "teacher_dir",
+    "init_layers",
 )
 
 

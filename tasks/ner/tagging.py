@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -66,6 +66,7 @@ class TaggingObjective:
       is_plain: whether tags do not mark spans.
     """
 
+    per_token: ClassVar[bool] = True
     config: BertConfig
     labels: Sequence[str]
     has_crf: bool = False
@@ -107,13 +108,49 @@ class TaggingObjective:
     ) -> tuple[dict, dict]:
         """Returns the loss, and the accuracy of each word by itself."""
         logits = model(features, dropout_seed=dropout_seed)
+        if not isinstance(model, crf.CrfTaggingModel):
+            return self.hard_losses(logits, features)
         labels = features["label_ids"]
-        accuracy = losses.tagging_accuracy(logits, labels)
-        if isinstance(model, crf.CrfTaggingModel):
-            loss = model.sequence_loss(logits, labels, features[_BOUNDARIES])
-        else:
-            loss = losses.tagging(logits, labels)
-        return {_LOSS: loss}, {"accuracy": accuracy}
+        loss = model.sequence_loss(logits, labels, features[_BOUNDARIES])
+        return {_LOSS: loss}, {
+            "accuracy": losses.tagging_accuracy(logits, labels)
+        }
+
+    def hard_losses(
+        self, outputs: Any, features: Mapping[str, Any]
+    ) -> tuple[dict, dict]:
+        """Returns what `forward` does without a CRF, from the logits."""
+        labels = features["label_ids"]
+        accuracy = losses.tagging_accuracy(outputs, labels)
+        return {_LOSS: losses.tagging(outputs, labels)}, {"accuracy": accuracy}
+
+    def soft_loss(
+        self,
+        outputs: Any,
+        teacher: Mapping[str, Any],
+        features: Mapping[str, Any],
+        temperature: float,
+    ) -> losses.Weighted:
+        """See distillation.Objective."""
+        return losses.soft_tagging(
+            outputs, teacher["logits"], features["label_ids"], temperature
+        )
+
+    def of_teacher(self, config: BertConfig, folder: str) -> "TaggingObjective":
+        """See distillation.Objective; neither model may have a CRF.
+
+        The logits of a CRF are no distributions of tags.
+
+        Raises:
+          InputError: one has a CRF.
+        """
+        if self.has_crf:
+            raise errors.InputError("--crf: not with --teacher_dir")
+        if has_crf(folder):
+            raise errors.InputError(
+                f"{folder} has a CRF, whose logits are no probabilities of tags"
+            )
+        return dataclasses.replace(self, config=config)
 
     def predict(
         self, model: Any, features: Mapping[str, Any]

@@ -24,7 +24,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -32,7 +32,7 @@ from keras import ops
 
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import file_system
+from foundation import errors, file_system
 from jobs import typed
 from jobs.task_model import TaskModel
 from modeling import losses, models
@@ -60,6 +60,7 @@ class SpanObjective:
       with_negative: whether questions may have no answer (SQuAD 2.0).
     """
 
+    per_token: ClassVar[bool] = True
     config: BertConfig
     with_negative: bool = False
 
@@ -89,6 +90,13 @@ class SpanObjective:
     ) -> tuple[dict, dict]:
         """Returns the loss and the accuracies of both positions."""
         logits = model(features, dropout_seed=dropout_seed)
+        return self.hard_losses(logits, features)
+
+    def hard_losses(
+        self, outputs: Any, features: Mapping[str, Any]
+    ) -> tuple[dict, dict]:
+        """Returns what `forward` does, from the logits."""
+        logits = outputs
         start = ops.reshape(features["start_positions"], (-1,))
         end = ops.reshape(features["end_positions"], (-1,))
         loss = losses.span(logits.start_logits, logits.end_logits, start, end)
@@ -97,6 +105,36 @@ class SpanObjective:
             "start_accuracy": accuracy(logits.start_logits, start),
             "end_accuracy": accuracy(logits.end_logits, end),
         }
+
+    def soft_loss(
+        self,
+        outputs: Any,
+        teacher: Mapping[str, Any],
+        features: Mapping[str, Any],
+        temperature: float,
+    ) -> losses.Weighted:
+        """See distillation.Objective."""
+        names = ("start_logits", "end_logits")
+        return losses.soft_span(
+            [getattr(outputs, name) for name in names],
+            [teacher[name][..., 0] for name in names],
+            features["input_mask"],
+            temperature,
+        )
+
+    def of_teacher(self, config: BertConfig, folder: str) -> "SpanObjective":
+        """See distillation.Objective; both answer the same SQuAD.
+
+        Raises:
+          InputError: only one of both may leave a question without an answer.
+        """
+        stored = task_files.read_settings(folder)
+        if stored and stored.version_2_with_negative != self.with_negative:
+            raise errors.InputError(
+                f"--version_2_with_negative is {self.with_negative}, but "
+                f"{stored.version_2_with_negative} of the teacher in {folder}"
+            )
+        return dataclasses.replace(self, config=config)
 
     def predict(
         self, model: Any, features: Mapping[str, Any]

@@ -155,6 +155,22 @@ def test_a_batch_is_padded_to_its_length(tokenizer):
     ]
 
 
+def test_several_floats_of_each_token_stay_floats(tokenizer):
+    made = features.encode(tokenizer, ["w1 w2", "w3"], None, max_seq_length=8)
+    values = np.arange(14, dtype=np.float32).reshape(7, 2) / 4
+    ragged = {**made.ragged, "values": values}
+    made = dataclasses.replace(made, ragged=ragged)
+    found = made.batch(np.array([1, 0]), 5)["values"]
+    assert found.dtype == np.float32
+    assert found[1].tolist() == [*values[:4].tolist(), [0, 0]]
+    assert found[0].tolist() == [*values[4:].tolist(), [0, 0], [0, 0]]
+    batches = length_groups.train_batches(
+        made, batch_size=2, seed=1, lengths=[8, 16]
+    )
+    assert batches.element_spec["values"].shape.as_list() == [2, None, 2]
+    assert next(iter(batches))["values"].shape == [2, 8, 2]
+
+
 @pytest.mark.parametrize("num_choices", [0, 4])
 def test_records_hold_what_was_written(tokenizer, tmp_path, num_choices):
     made = features_of(tokenizer, 40, num_choices=num_choices)

@@ -64,11 +64,15 @@ FINETUNING = {
     "result": RESULT
     | {
         "bilstm_size",
+        "distillation_temperature",
+        "distillation_weight",
         "early_stopping_patience",
         "eval_every_steps",
+        "init_layers",
         "layer_decay",
         "num_train_epochs",
         "reinit_layers",
+        "teacher_dir",
         "warmup_proportion",
     },
     "execution": EXECUTION | {"eval_every_epoch"},

@@ -163,3 +163,80 @@ def test_tagging_ignores_minus_one():
     expected = -(log_probs[0, 0, 2] + log_probs[0, 2, 0])
     loss = losses.tagging(logits, labels)
     assert _pair(loss) == pytest.approx((expected, 2.0), rel=1e-5)
+
+
+def _divergence(student, teacher, temperature):
+    student, teacher = (
+        _log_softmax(x.astype(np.float64) / temperature)
+        for x in (student, teacher)
+    )
+    terms = np.exp(teacher) * (teacher - student)
+    return temperature**2 * terms.sum(-1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_soft_targets_diverge_as_hinton_says(temperature):
+    student, teacher = RNG.normal(size=(2, 3, 4)).astype(np.float32) * 5
+    expected = _divergence(student, teacher, temperature)
+    found = losses.soft_classification(student, teacher, temperature)
+    assert _pair(found) == pytest.approx((expected.sum(), 3), rel=1e-5)
+    weights = np.array([1, 0, 2], np.float32)
+    found = losses.soft_classification(student, teacher, temperature, weights)
+    expected = (expected * weights).sum()
+    assert _pair(found) == pytest.approx((expected, 3), rel=1e-5)
+    same = losses.soft_classification(teacher, teacher, temperature)
+    assert _pair(same) == pytest.approx((0, 3), abs=1e-5)
+
+
+def test_soft_targets_of_two_classes_by_hand():
+    """P = 0.75, Q = 0.5: KL = 0.75 ln 1.5 + 0.25 ln 0.5."""
+    teacher = np.log([[3.0, 1.0]]).astype(np.float32)
+    student = np.zeros((1, 2), np.float32)
+    expected = 0.75 * np.log(1.5) + 0.25 * np.log(0.5)
+    found = losses.soft_classification(student, teacher, 1.0)
+    assert _pair(found) == pytest.approx((expected, 1), rel=1e-5)
+    # Twice the logits at twice the temperature, times the factor 4.
+    found = losses.soft_classification(student, 2 * teacher, 2.0)
+    assert _pair(found) == pytest.approx((4 * expected, 1), rel=1e-5)
+
+
+def test_soft_targets_of_several_labels_are_binary_decisions():
+    student, teacher = RNG.normal(size=(2, 3, 4)).astype(np.float32) * 3
+    pairs = (np.stack([x, np.zeros_like(x)], -1) for x in (student, teacher))
+    expected = _divergence(*pairs, 2.0).mean(-1).sum()
+    found = losses.soft_multi_label(student, teacher, 2.0)
+    assert _pair(found) == pytest.approx((expected, 3), rel=1e-5)
+
+
+def test_soft_targets_of_spans_ignore_padding():
+    student, teacher = RNG.normal(size=(2, 2, 2, 5)).astype(np.float32) * 5
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+    expected = sum(
+        _divergence(student[i, row, :n], teacher[i, row, :n], 2.0) / 2
+        for i in range(2)
+        for row, n in ((0, 3), (1, 5))
+    )
+    found = losses.soft_span(student, teacher, mask, 2.0)
+    assert _pair(found) == pytest.approx((expected, 2), rel=1e-5)
+
+
+def test_soft_targets_of_tags_count_words_only():
+    student, teacher = RNG.normal(size=(2, 2, 3, 4)).astype(np.float32) * 5
+    tags = np.array([[0, -1, 2], [-1, -1, 1]], np.int32)
+    expected = _divergence(student, teacher, 2.0)[tags >= 0].sum()
+    found = losses.soft_tagging(student, teacher, tags, 2.0)
+    assert _pair(found) == pytest.approx((expected, 3), rel=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+def test_the_gradient_of_soft_targets(temperature):
+    """T (softmax(student / T) - softmax(teacher / T))."""
+    student, teacher = RNG.normal(size=(2, 3, 4)).astype(np.float32) * 5
+    x = tf.constant(student)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = losses.soft_classification(x, teacher, temperature)
+    p, q = (np.exp(_log_softmax(x / temperature)) for x in (teacher, student))
+    np.testing.assert_allclose(
+        tape.gradient(loss.sum, x), temperature * (q - p), atol=1e-5
+    )

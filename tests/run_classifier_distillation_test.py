@@ -1,0 +1,212 @@
+"""Proves that --teacher_dir trains a student, and --init_layers makes one.
+
+python -m pytest tests/run_classifier_distillation_test.py
+"""
+
+import csv
+import json
+import shutil
+
+import classifier_runs
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_runs
+
+from export import api
+from modeling import models
+from training import loop
+from weights import checkpoint_sources, model_directory, tokenizer_files
+
+RECORDS = "train_teacher.tf_record"
+USED = f"{RECORDS}: using its 203 records"
+
+
+def run(root, name, **flags):
+    """Trains the student for two epochs; returns its directory."""
+    common = {"init_checkpoint": root / "student", "num_train_epochs": 2}
+    own = {"eval_every_epoch": "false"}
+    return classifier_runs.run_csv(
+        root, name, "--do_train", **common | own | flags
+    )
+
+
+def save_teacher(folder, words, labels=("no", "yes"), **sizes):
+    """Saves a classifier with random weights."""
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    tokenizer = tokenizer_files.with_vocabulary(str(folder / "vocab.txt"))
+    model = models.ClassificationModel(
+        tiny_runs.config(words, **sizes), num_classes=len(labels), seed=5
+    )
+    model_directory.save(model, str(folder), tokenizer, labels=list(labels))
+    return folder
+
+
+def weights(folder):
+    return (folder / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("distillation")
+    classifier_runs.make_data(root)
+    words = classifier_runs.WORDS
+    tiny_runs.save_encoder(root / "student", words, num_hidden_layers=1)
+    # The teacher contradicts the labels: who agrees with it has learned of it.
+    rows = list(csv.reader((root / "train.csv").open()))
+    other = {"no": "yes", "yes": "no", "verdict": "verdict"}
+    with open(root / "other.csv", "w", newline="") as file:
+        csv.writer(file).writerows([a, b, other[c]] for a, b, c in rows)
+    classifier_runs.run_csv(
+        root,
+        "teacher",
+        "--do_train",
+        train_file=root / "other.csv",
+        eval_every_epoch="false",
+    )
+    return root
+
+
+def test_the_student_learns_the_teacher(root):
+    student = run(
+        root,
+        "learned",
+        teacher_dir=root / "teacher",
+        distillation_weight=1,
+        num_train_epochs=10,
+    )
+    rows = list(classifier_runs.sentences(9, 60))
+    texts, right = [x for x, _ in rows], [["no", "yes"][i] for _, i in rows]
+    teacher, found = (
+        [x.label for x in api.load(str(folder)).predict(texts)]
+        for folder in (root / "teacher", student)
+    )
+    assert np.mean(np.equal(teacher, right)) < 0.2
+    assert np.mean(np.equal(teacher, found)) > 0.8
+    lines = (student / "metrics.jsonl").read_text().splitlines()
+    values = [json.loads(line) for line in lines]
+    (name,) = {k for x in values for k in x if k.endswith("distillation_loss")}
+    seen = [x[name] for x in values if name in x]
+    assert seen[-1] < 0.3 * seen[0]
+
+
+def test_without_weight_it_is_the_plain_training_bit_for_bit(root):
+    plain = run(root, "plain")
+    without = run(
+        root, "none", teacher_dir=root / "teacher", distillation_weight=0
+    )
+    assert weights(plain) == weights(without)
+
+
+def test_a_killed_training_continues_to_the_same_weights(
+    root, monkeypatch, caplog
+):
+    flags = {
+        "teacher_dir": root / "teacher",
+        "save_checkpoints_steps": 3,
+        "train_batch_size": 16,
+        "random_seed": 7,
+    }
+    whole = run(root, "whole", **flags)
+    save = loop.Loop._save
+
+    def kill(self):
+        save(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop.Loop, "_save", kill)
+    with pytest.raises(SystemExit):
+        run(root, "killed", **flags)
+    monkeypatch.undo()
+    with caplog.at_level("INFO", logger="absl"):
+        killed = run(root, "killed", **flags)
+    assert any(x.endswith(USED) for x in caplog.messages)
+    assert weights(killed) == weights(whole)
+
+
+def test_init_layers_are_those_of_the_teacher(root, capsys):
+    words = classifier_runs.WORDS
+    teacher = save_teacher(root / "deep", words, num_hidden_layers=5)
+    out = run(
+        root,
+        "layers",
+        init_checkpoint=None,
+        teacher_dir=teacher,
+        init_layers="4,0,2",
+        learning_rate=1e-9,
+        weight_decay_rate=0,
+        num_train_epochs=0.2,
+    )
+    theirs, ours = (checkpoint_sources.read(str(x)) for x in (teacher, out))
+    assert ours.config.num_hidden_layers == 3
+    for path, tensor in ours.tensors.items():
+        for new, old in (("_0/", "_4/"), ("_1/", "_0/"), ("_2/", "_2/")):
+            if f"layer{new}" in path:
+                path = path.replace(f"layer{new}", f"layer{old}")
+                break
+        expected = theirs.tensors[path].read()
+        np.testing.assert_allclose(tensor.read(), expected, atol=1e-7)
+    config = json.loads((root / "student" / "config.json").read_text())
+    (root / "wide.json").write_text(json.dumps(config | {"hidden_size": 32}))
+    for flags, message in (
+        ({"init_layers": "0,5"}, "has 5 layers"),
+        ({"bert_config_file": root / "wide.json"}, "hidden_size is 16"),
+    ):
+        flags = {"init_layers": "0", "init_checkpoint": teacher} | flags
+        assert message in refused(root, capsys, flags)
+
+
+def refused(root, capsys, flags):
+    """Returns the line with which a command ends before its training."""
+    with pytest.raises(SystemExit) as caught:
+        run(root, "refused", **flags)
+    assert caught.value.code == 2
+    assert not (root / "refused" / RECORDS).exists()
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_what_does_not_fit_is_refused_in_one_line(root, capsys):
+    words = classifier_runs.WORDS
+    save_teacher(root / "vocabulary", [*words[:-1], "other"])
+    save_teacher(root / "order", words, ["yes", "no"])
+    save_teacher(root / "number", words, ["a", "b", "c"])
+    save_teacher(root / "short", words, max_position_embeddings=16)
+    shutil.copytree(root / "teacher", root / "cased")
+    (config,) = (root / "cased").glob("tokenizer_config.json")
+    stored = json.loads(config.read_text())
+    config.write_text(json.dumps(stored | {"do_lower_case": False}))
+    for name, part in (
+        ("vocabulary", "vocabulary"),
+        ("order", "its labels are yes, no, those of the student no, yes"),
+        ("number", "a, b, c"),
+        ("short", "16 positions"),
+        ("cased", "do_lower_case=False"),
+        ("student", "output_weights"),
+        ("nothing", "no such checkpoint"),
+    ):
+        message = refused(root, capsys, {"teacher_dir": root / name})
+        assert "teacher_dir" in message and part in message, message
+    for flags, part in (
+        ({"distillation_weight": 0.5}, "needs --teacher_dir"),
+        ({"teacher_dir": "x", "distillation_weight": 2}, "at most 1"),
+        ({"init_checkpoint": None, "init_layers": 0}, "--init_checkpoint"),
+    ):
+        assert part in refused(root, capsys, flags)
+
+
+@pytest.mark.all
+def test_long_texts_have_one_target_each(root):
+    """The teacher reads windows if the student does."""
+    out = run(
+        root,
+        "windows",
+        teacher_dir=root / "teacher",
+        long_texts="windows",
+        max_seq_length=12,
+        num_train_epochs=0.2,
+    )
+    records = tf.data.TFRecordDataset(str(out / RECORDS))
+    first = tf.train.Example.FromString(next(iter(records)).numpy())
+    (feature,) = first.features.feature.values()
+    assert len(feature.float_list.value) == 2
