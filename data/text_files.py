@@ -39,6 +39,8 @@ _TRUTHS = {
     **dict.fromkeys(("0", "0.0", "false"), False),
 }
 _TABLES = (".csv", ".tsv", ".jsonl", ".json")  # Have no lines of text.
+# Usual names of the columns of a pair; others are text1, text2, text_a, text_b.
+_PARTNERS = {"text": "text_pair", "premise": "hypothesis"}
 _LONGEST_FIELD = 1 << 28
 # Separators that a header of one cell may have been meant to have.
 _SEPARATORS = {"csv": ";\t|", "tsv": ";,|"}
@@ -480,6 +482,8 @@ def read_examples(
     second: tuple[str, ...] = ()
     label: str | list[str] | None = None
     for number, row in enumerate(read_named(paths, form)):
+        if number == 0 and not text_pair_column:
+            _warn_of_pair(row, text_column)
         cell = require(row, text_column, form, "--text_column")
         first = _text(row, text_column, cell)
         if text_pair_column:
@@ -501,6 +505,19 @@ def read_examples(
                 require(row, name, form, "--keep_columns")
         kept = tuple(_shown(row.cells.get(name)) for name in kept_columns)
         yield Example(row.path, row.line, guid, first, second, label, kept)
+
+
+def _warn_of_pair(row: Row, name: str) -> None:
+    """Warns if a column of a text has a usual partner, which is not read."""
+    partner = _PARTNERS.get(name)
+    for a, b in (("1", "2"), ("a", "b"), ("A", "B")):
+        if name.endswith(a):
+            partner = name.removesuffix(a) + b
+    if partner in row.cells:
+        errors.warn_once(
+            f"{row.path}: column {partner!r} is not read; "
+            f"--text_pair_column={partner} makes pairs of it and {name!r}"
+        )
 
 
 def require(

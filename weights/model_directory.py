@@ -15,6 +15,7 @@ Other projects may store the weights in other files:
 of the tensors that were read to ours.
 """
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -249,10 +250,34 @@ def read_config(
     See BertConfig.from_json_file.
     """
     paths = [os.path.join(directory, name) for name in names]
-    path = next(filter(file_system.is_file, paths), None)
-    if path is None:
+    found = list(filter(file_system.is_file, paths))
+    if not found:
         return None
-    return BertConfig.from_json_file(path, of_tensorflow=of_tensorflow)
+    read = functools.partial(
+        BertConfig.from_json_file, of_tensorflow=of_tensorflow
+    )
+    config = read(found[0])
+    for path in found[1:]:
+        with contextlib.suppress(errors.InputError):
+            _warn_of_other_config(found[0], config, path, read(path))
+    return config
+
+
+def _warn_of_other_config(
+    path: str, config: BertConfig, other_path: str, other: BertConfig
+) -> None:
+    """Warns if a file that is not read tells of another model.
+
+    The two forms of GELU hardly differ, and many files name the wrong one.
+    """
+    gelu = {"gelu", "gelu_erf"}
+    for field in dataclasses.fields(config):
+        ours, theirs = getattr(config, field.name), getattr(other, field.name)
+        if ours != theirs and {ours, theirs} != gelu:
+            errors.warn_once(
+                f"{path}: {field.name} is {ours}, but {theirs} in "
+                f"{other_path}, which is not read"
+            )
 
 
 def read_settings(directory: str) -> Settings:

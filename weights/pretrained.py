@@ -30,6 +30,7 @@ from weights.checkpoint_sources import Source
 
 # Released tables of word embeddings are padded to multiples of 8, 64 or 128.
 _PADDING = 128
+_DECODER = ".decoder.weight"  # Of a masked-LM head.
 _OUTPUT_LAYER = ("output_weights", "output_bias")
 
 
@@ -286,7 +287,7 @@ def load_masked_lm(
         dtype=dtype,
     )
     report = stored_weights.assign(model, source.tensors, where=source.path)
-    untied = [x for x in source.others if x.endswith(".decoder.weight")]
+    untied = [x for x in source.others if x.endswith(_DECODER)]
     if untied:
         raise errors.InputError(
             f"{path}: {untied[0]} differs from the word embeddings; BERT's "
@@ -369,6 +370,13 @@ def assign(
     except errors.InputError as error:
         raise errors.InputError(f"--init_checkpoint: {error}") from error
     logging.info("weights of %s: %s", source.path, report.summary())
+    untied = [x for x in others if x.endswith(_DECODER)]
+    if untied and isinstance(model, models.PretrainingModel):
+        errors.warn_once(
+            f"--init_checkpoint: {source.path}: {untied[0]} differs from the "
+            "word embeddings and is not used: BERT's masked-LM head uses the "
+            "word embeddings themselves"
+        )
     for variable in model.weights:
         if variable.path in initial_values:
             variable.assign(initial_values[variable.path])

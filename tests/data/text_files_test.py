@@ -462,6 +462,32 @@ def test_repeated_ids_and_blank_texts_are_logged(tmp_path, caplog):
     assert expected in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("names", "warned"),
+    [
+        (("premise", "hypothesis"), True),
+        (("question1", "question2"), True),
+        (("sentence_a", "sentence_b"), True),
+        (("text", "text_pair"), True),
+        (("text2", "text1"), False),
+        (("data", "datb2"), False),
+    ],
+)
+def test_the_second_text_of_a_pair_that_is_not_read_is_logged(
+    tmp_path, caplog, names, warned
+):
+    path = write(tmp_path, "t.csv", f"{','.join(names)},label\nA,B,a\n")
+    columns = {"text_column": names[0], "label_column": "label"}
+    with caplog.at_level("WARNING", logger="absl"):
+        list(text_files.read_examples([path], "csv", **columns))
+        logged = f"--text_pair_column={names[1]} makes" in caplog.text
+        assert logged == bool(caplog.text) == warned
+        caplog.clear()
+        columns["text_pair_column"] = names[1]
+        list(text_files.read_examples([path], "csv", **columns))
+    assert not caplog.text
+
+
 def test_a_text_that_marks_a_missing_one_is_logged(tmp_path, caplog):
     path = write(tmp_path, "t.csv", "text,label\nA,a\nnan,b\nNaN,b\n")
     with caplog.at_level("WARNING", logger="absl"):

@@ -7,6 +7,7 @@ import json
 import logging
 
 import pytest
+import safetensors.numpy
 import tiny_runs
 
 from foundation import errors
@@ -40,6 +41,31 @@ def open_start(directory, **options):
         max_seq_length=16,
         **options,
     )
+
+
+def test_a_config_that_is_not_read_must_agree(directory, caplog):
+    open_start(directory)
+    assert "which is not read" not in caplog.text
+    path = directory / "bert_config.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(values | {"hidden_act": "relu"}))
+    assert open_start(directory).config.hidden_act == "gelu"
+    assert "config.json: hidden_act is gelu, but relu in" in caplog.text
+    assert f"{path}, which is not read" in caplog.text
+
+
+def test_a_decoder_of_its_own_is_left_out_with_a_warning(tmp_path, caplog):
+    model = models.PretrainingModel(tiny_runs.config(WORDS))
+    model_directory.save(model, str(tmp_path))
+    path = str(tmp_path / "model.safetensors")
+    tensors = safetensors.numpy.load_file(path)
+    words = tensors["bert.embeddings.word_embeddings.weight"]
+    for decoder, is_logged in ((words, False), (words + 1, True)):
+        tensors["cls.predictions.decoder.weight"] = decoder
+        safetensors.numpy.save_file(tensors, path)
+        pretrained.assign(model, str(tmp_path))
+        logged = "decoder.weight differs from the word emb" in caplog.text
+        assert logged == is_logged
 
 
 def test_a_given_vocabulary_keeps_the_other_settings(directory):
