@@ -23,6 +23,7 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ _TRUTHS = {
 _TABLES = (".csv", ".tsv", ".jsonl", ".json")  # Have no lines of text.
 # Usual names of the columns of a pair; others are text1, text2, text_a, text_b.
 _PARTNERS = {"text": "text_pair", "premise": "hypothesis"}
+_SPACE_AND_QUOTES = re.compile(r'\s+"[^"]*"\s*$')
 _LONGEST_FIELD = 1 << 28
 # Separators that a header of one cell may have been meant to have.
 _SEPARATORS = {"csv": ";\t|", "tsv": ";,|"}
@@ -369,6 +371,7 @@ def _read_below_header(path: str, form: str) -> Iterator[Row]:
     if form == "tsv":
         header = list(map(_unquoted, header))
     check_header(path, header)
+    is_warned = False
     rows = _filled(rows, header)
     for row in _without_quotes(path, rows, header) if form == "tsv" else rows:
         cells = row.cells
@@ -380,6 +383,13 @@ def _read_below_header(path: str, form: str) -> Iterator[Row]:
             )
         if is_header_again(cells, header):
             raise errors.InputError(f"{row.where}: {HEADER_AGAIN}")
+        quoted = next((x for x in cells if _SPACE_AND_QUOTES.match(x)), None)
+        if form == "csv" and quoted is not None and not is_warned:
+            is_warned = True
+            errors.warn_once(
+                f"{row.where}: the quotation marks of {quoted[:40]!r} are "
+                "text, as a space is before the first one"
+            )
         yield Row(path, row.line, dict(zip(header, cells, strict=True)))
 
 

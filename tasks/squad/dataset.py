@@ -177,6 +177,14 @@ def _warn_of_contents(question_set: QuestionSet) -> None:
             "have answers, but is_impossible is true",
             lambda q: q.is_impossible and q.answers,
         ),
+        (
+            "have no answers, although is_impossible is not true; they are "
+            "scored as questions without an answer",
+            lambda q: (
+                question_set.has_impossible
+                and not (q.is_impossible or q.answers)
+            ),
+        ),
     ):
         questions = filter(is_wrong, question_set.questions)
         rows = [(q.id, repr(q.text)) for q in questions]

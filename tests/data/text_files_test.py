@@ -378,6 +378,14 @@ def test_a_missing_text_is_empty_and_logged(tmp_path, caplog, form):
     assert f"{path}:{line}: no text, one of 1 such row(s)" in caplog.text
 
 
+def test_quotes_after_a_space_are_logged(tmp_path, caplog):
+    text = 'text,label\n "So" he said,a\nA, "b"\nB, "b"\n'
+    with caplog.at_level("WARNING", logger="absl"):
+        read(write(tmp_path, "t.csv", text), "csv")
+    (line,) = caplog.messages
+    assert line.startswith(f"{tmp_path}/t.csv:3: the quotation marks of ' \"b")
+
+
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "{}", "[null]"])
 def test_what_json_holds_that_is_no_label_is_refused(tmp_path, value):
     path = write(tmp_path, "train", f'{{"text": "A", "label": {value}}}\n')

@@ -281,9 +281,12 @@ def test_what_is_certainly_a_mistake_is_named(tmp_path, caplog):
         "a.json: 1 questions have answers, but is_impossible is true: both"
         in caplog.text
     )
+    expected = "a.json: 1 questions have no answers, although is_impossible is"
+    assert expected in caplog.text
     caplog.clear()
     path = write(tmp_path / "b.json", qa("1"), qa("2"), context="\r\n ")
     dataset.read(path)
+    assert "have no answers" not in caplog.text
     assert "b.json: 2 questions are about an empty paragraph" in caplog.text
 
 
