@@ -32,8 +32,10 @@ COMPARED = (
     ".safetensors",
     ".tsv",
     "predictions.json",
+    "predictions_dev.txt",
+    "predictions_test.txt",
+    "null_odds.json",
     "_results.txt",
-    ".conll",
 )
 
 
