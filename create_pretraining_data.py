@@ -126,7 +126,7 @@ class PretrainingDataConfig:
         1,
         at_least=1,
     )
-    shard_index: int = field("Which of these runs this one is, from 0.", 0)
+    shard_index: int = field("Number of this run among them, from 0.", 0)
     beam_runner: str | None = field(
         "Apache Beam's runner, e.g. DirectRunner, instead of local workers.",
         None,

@@ -45,7 +45,7 @@ class ExtractConfig:
     )
     init_checkpoint: str = field("Weights: a model directory or checkpoint.")
     layers: str | None = field(
-        "Comma-separated layer numbers; -1 is the last. By default "
+        "Numbers of layers, separated by commas; -1 is the last. By default "
         "-1,-2,-3,-4, with --pooling -1.",
         None,
     )

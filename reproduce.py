@@ -63,7 +63,7 @@ class ReproduceConfig:
         "TFLOPS that your device sustains in training, for --dry_run.", None
     )
     precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
-        "Of all training.", "auto"
+        "Number format of all training.", "auto"
     )
     glue_dir: str | None = field(
         "Directory of GLUE: MNLI, QNLI, MRPC ... as released.", None

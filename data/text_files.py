@@ -280,7 +280,7 @@ def _opening_line(row_lines: Sequence[str], separator: str) -> int | None:
     Args:
       row_lines: the lines of a row in which a quoted cell does not end before
         a separator or the end of a line.
-      separator: of the cells.
+      separator: separator of the cells.
 
     Returns:
       The index of the line; None if no cell of the row is quoted.

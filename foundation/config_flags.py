@@ -139,7 +139,7 @@ def group(group_class: "type[DataclassInstance]", **defaults: Any) -> Any:
 
     Args:
       group_class: a dataclass of flags, without required ones.
-      **defaults: of flags that have another default in this command.
+      **defaults: values of flags that have another default in this command.
     """
     return dataclasses.field(
         default_factory=functools.partial(group_class, **defaults),

@@ -31,7 +31,7 @@ def bar(*, is_brief: bool = False, **options: Any) -> tqdm.tqdm:
     Args:
       is_brief: whether to show nothing if the work takes less than two seconds,
         and to remove the bar at the end.
-      **options: of tqdm, among them `desc` and `total`.
+      **options: options of tqdm, among them `desc` and `total`.
     """
     if is_brief:
         options |= {"delay": 2, "leave": False}

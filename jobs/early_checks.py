@@ -178,7 +178,7 @@ def check_folder(path: str, flag: str) -> None:
 
     Args:
       path: the folder.
-      flag: that names it.
+      flag: the flag that names the folder.
 
     Raises:
       InputError: names the flag.

@@ -99,7 +99,7 @@ class BertConfig:
         """Reads the released form; ignores other keys with a warning.
 
         Args:
-          values: by key.
+          values: values by the name of the key.
           where: the file, for messages.
 
         Raises:

@@ -55,9 +55,9 @@ class CrfTaggingModel(keras.Model):
         Args:
             config: the released hyperparameters.
             num_classes: C.
-            forbidden: of bool, the tags that never follow, begin or end; None
-                allows all.
-            **options: of TaggingModel.
+            forbidden: Scores of bool: the tags that never follow, begin or end;
+                None allows all.
+            **options: options of TaggingModel.
         """
         super().__init__(dtype=options.get("dtype"), autocast=False)
         self.tagger = models.TaggingModel(
@@ -146,7 +146,7 @@ def _step(scores: Scores, state, inputs):
     """Processes one position.
 
     Args:
-        scores: of tag sequences.
+        scores: scores of tag sequences.
         state: alpha [B, C], the log of the summed exponentials of all tag
             sequences so far that end in each tag; last_tag [B, C], one-hot;
             loss [B, 1], minus the score of the true tags so far, plus the

@@ -71,7 +71,7 @@ class ScoreHead(layers.Layer):
             outputs: the number of scores.
             inputs: H, the size of the input.
             make: creates the variables.
-            rate: of the dropout on the input.
+            rate: dropout rate of the input.
         """
         super().__init__(scope.rstrip("/") or "classifier", make)
         self.rate = rate

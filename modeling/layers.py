@@ -85,8 +85,8 @@ def residual_norm(
         gamma: float32 [H].
         beta: float32 [H].
         is_kept: bool like x, or None without dropout; see dropout.draw.
-        rate: of dropout.
-        epsilon: of LayerNorm.
+        rate: dropout rate.
+        epsilon: epsilon of LayerNorm.
     """
     x = x + dropout.keep(add_bias(y, bias), is_kept, rate=rate)
     return layer_norm(x, gamma, beta, epsilon=epsilon)
@@ -113,7 +113,7 @@ def attend(query, key, value, attention_bias, dropout_seed=None, *, rate=0.0):
         value: float [B, N, S, D].
         attention_bias: float32 [B, 1, 1 or Q, S].
         dropout_seed: int32 [2], or None for inference.
-        rate: of dropout on the probabilities.
+        rate: dropout rate of the probabilities.
 
     Returns:
         float [B, N, Q, D].

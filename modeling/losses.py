@@ -229,7 +229,7 @@ def in_batch_negatives(logits) -> Weighted:
     It is the cross-entropy of each anchor's own positive among all candidates.
 
     Args:
-        logits: of `cosine_logits`.
+        logits: logits from `cosine_logits`.
     """
     return classification(logits, ops.arange(ops.shape(logits)[0]))
 

@@ -193,10 +193,10 @@ class BiLstmTagger(keras.Model):
             hidden_size: H, their size.
             is_mixed: whether to use their learned mean.
             num_classes: C.
-            size: of each direction of the LSTMs.
+            size: units in each direction of the LSTMs.
             depth: the number of bidirectional LSTMs.
-            rate: of the dropout.
-            seed: of the initial weights.
+            rate: dropout rate.
+            seed: seed of the initial weights.
         """
         super().__init__(name="bilstm", autocast=False)
         self.num_classes = num_classes

@@ -59,7 +59,7 @@ class PretrainingModel(keras.Model):
             next_sentence: whether there is a pooler with its head; a pure
                 language model has none.
             recompute: saves memory for time; see BertEncoder.
-            seed: of the initial weights.
+            seed: seed of the initial weights.
             dtype: a Keras dtype policy, e.g. "mixed_bfloat16".
         """
         super().__init__(dtype=dtype, autocast=False)
@@ -128,15 +128,15 @@ class _TaskModel(keras.Model):
         """Creates the encoder and the head.
 
         Args:
-            scope: of the head's variables; see ScoreHead.
+            scope: scope of the head's variables; see ScoreHead.
             outputs: the number of scores.
             config: the released hyperparameters.
             pooler: whether the head reads the pooled output; a BiLSTM replaces
                 the pooler.
-            rate: of the dropout before the head; None for the config's.
+            rate: dropout rate before the head; None for the config's.
             bilstm_size: units in each direction of the BiLSTM that the paper
                 (5.1) puts on a left-to-right model; 0 = none.
-            seed: of the initial weights.
+            seed: seed of the initial weights.
             dtype: a Keras dtype policy, e.g. "mixed_bfloat16".
             **options: attention and recompute; see BertEncoder.
         """
@@ -330,7 +330,7 @@ class EmbeddingModel(keras.Model):
             config: the released hyperparameters.
             pooling_names: see pooling.pool.
             normalize: whether vectors have length 1.
-            seed: of the initial weights.
+            seed: seed of the initial weights.
             dtype: a Keras dtype policy, e.g. "mixed_bfloat16".
             **options: attention and recompute; see BertEncoder.
         """

@@ -20,8 +20,9 @@ class Maker:
         """Stores what random values depend on, and the policy of the layers.
 
         Args:
-            stddev: of the normal distribution before it is cut at 2 sigma.
-                What remains has 0.88 of it, as in the released initializer:
+            stddev: standard deviation of the normal distribution before it is
+                cut at 2 sigma. The cut leaves 0.88 of it, as in the released
+                initializer:
                 https://github.com/google-research/bert/blob/master/modeling.py#L377
             seed: any integer.
             dtype: a Keras dtype policy, e.g. "mixed_bfloat16", of the layers

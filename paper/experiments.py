@@ -287,7 +287,8 @@ class Experiments:
 
         Args:
           name: one of the scale's `models`, with or without "_cased".
-          number: which of several checkpoints in the flag, as for an ensemble.
+          number: number of the checkpoint in a flag that names several, as for
+            an ensemble.
         """
         size = self.scale.models[name.removesuffix("_cased")]
         paths_in_flag = getattr(self.inputs, f"{name}_checkpoint")

@@ -187,7 +187,8 @@ class NerConfig(run_config.FinetuningConfig):
         "The scheme of the model's labels.", "bio2", affects="result"
     )
     entity_types: str | None = field(
-        "Comma-separated; by default, those of the training set.",
+        "Types of entities, separated by commas; by default, those of the "
+        "training set.",
         None,
         affects="result",
     )

@@ -112,7 +112,7 @@ class RedrawnMasks:
 
     Attributes:
       fractions: the fractions of tokens to predict.
-      rule: which words are predicted, and what replaces them.
+      rule: the rule: the words that are predicted, and what replaces them.
       vocabulary: vocabulary of the records.
       seed: seed of all random choices.
     """
