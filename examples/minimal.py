@@ -115,10 +115,10 @@ def pretrain(bert_config, folder, train_set, held_out, devices, steps):
     batches = train_set.train_batches(64, SEED)
     train(task, model, batches, devices, steps, 1e-3, f"{folder}/pretraining")
     evaluate = inference.Evaluator(task, model, strategy=devices)
-    found = evaluate(held_out.eval_batches(64))
+    reached = evaluate(held_out.eval_batches(64))
     most_frequent = pretraining_data.baseline(held_out)
     for name in ("masked_lm_accuracy", "next_sentence_accuracy"):
-        print(f"{name} {found[name]:.3f}, baseline {most_frequent[name]:.3f}")
+        print(f"{name} {reached[name]:.3f}, baseline {most_frequent[name]:.3f}")
     return model
 
 
@@ -145,9 +145,9 @@ def read_labeled(folder, name, tokenizer) -> features.Features:
     with open(f"{folder}/{name}.jsonl", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     texts = [row["text"] for row in rows]
-    found = features.encode(tokenizer, texts, None, max_seq_length=PARAGRAPH)
+    encoded = features.encode(tokenizer, texts, None, max_seq_length=PARAGRAPH)
     labels = np.array([docstrings.PACKAGES.index(x["package"]) for x in rows])
-    return dataclasses.replace(found, dense={"label_ids": labels[:, None]})
+    return dataclasses.replace(encoded, dense={"label_ids": labels[:, None]})
 
 
 def classify(bert_config, folder, train_set, held_out, devices, steps) -> None:

@@ -140,8 +140,8 @@ def check_positions(
         values = {} if file_system.is_remote(path) else _object(path)
     else:
         names = ("bert_config.json", "config.json")
-        found = (_object(os.path.join(folder, x)) for x in names if folder)
-        values = next(filter(None, found), {})
+        configs = (_object(os.path.join(folder, x)) for x in names if folder)
+        values = next(filter(None, configs), {})
     length = config.max_seq_length
     positions = values.get("max_position_embeddings", 512 if values else None)
     if isinstance(positions, int) and length > positions:
@@ -185,8 +185,8 @@ def check_folder(path: str, flag: str) -> None:
     """
     if file_system.is_folder(path):
         return
-    found = "is a file, not a" if file_system.exists(path) else "no such"
-    raise errors.InputError(f"--{flag}={path}: {found} directory")
+    problem = "is a file, not a" if file_system.exists(path) else "no such"
+    raise errors.InputError(f"--{flag}={path}: {problem} directory")
 
 
 def check_paths(

@@ -263,15 +263,15 @@ def tokenizer_settings(tokenizer: wordpiece.Tokenizer) -> stamp.Stamp:
     Earlier versions have stored the first two only, which are flags.
     """
     switches = tokenizer.settings
-    given = {
+    flags = {
         "vocab_file": tokenizer.vocabulary.sha256,
         "do_lower_case": switches["do_lower_case"],
     }
-    found = {
+    facts = {
         "strip_accents": tokenizer.strips_accents,
         "tokenize_chinese_chars": switches["tokenize_chinese_chars"],
     }
-    return stamp.flags("records", given) | stamp.facts("records", found)
+    return stamp.flags("records", flags) | stamp.facts("records", facts)
 
 
 def _check_tokenizer(

@@ -94,8 +94,8 @@ class CrfTaggingModel(keras.Model):
 
     def set_scores(self, scores: Scores) -> None:
         """Sets the scores, except the forbidden ones."""
-        found = zip(self.learned, scores, self._forbidden, strict=True)
-        for variable, values, bad in found:
+        triples = zip(self.learned, scores, self._forbidden, strict=True)
+        for variable, values, bad in triples:
             variable.assign(np.where(bad, 0.0, values) / RATE)
 
     def call(self, features: dict, dropout_seed=None):
