@@ -176,11 +176,6 @@ class Flag:
     bounds: Mapping[str, float]
     owner: type
 
-    @property
-    def plain_kind(self) -> type:
-        """The type of values: str for a Literal of strings."""
-        return self.kind if isinstance(self.kind, type) else str
-
     def parse(self, value: Any) -> Any:
         """Returns a value of the flag's type; a list may be given as text.
 
@@ -472,6 +467,12 @@ def given(config: "DataclassInstance") -> dict[str, Any]:
         for name, value in flat_values(config).items()
         if not _is_default(flags_of(type(config))[name], value)
     }
+
+
+def kind_of(config: "DataclassInstance", name: str) -> type:
+    """Returns the type of a flag's values: str for a Literal of strings."""
+    kind = flags_of(type(config))[name].kind
+    return kind if isinstance(kind, type) else str
 
 
 def chosen(config: "DataclassInstance") -> frozenset[str]:

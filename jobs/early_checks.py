@@ -85,13 +85,7 @@ def as_trained(config: run_config.AnyConfig) -> run_config.AnyConfig:
     trained = folder and _object(os.path.join(folder, config_flags.RUN_CONFIG))
     if not trained or not trained.get("do_train"):
         return config
-    known = config_flags.flags_of(type(config))
-    values = {
-        name: value
-        for name, value in config.as_trained(trained).items()
-        # Others are refused by those who read the file to use it.
-        if isinstance(value, known[name].plain_kind)
-    }
+    values = config.as_trained(trained)
     return config_flags.replace_unchecked(config, **values)
 
 

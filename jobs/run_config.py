@@ -315,6 +315,8 @@ class FinetuningConfig(RunConfig):
             for name in self.remembered
             if name not in chosen
             and trained.get(name) not in (None, values[name])
+            # Others are refused by those who read the file to use it.
+            and isinstance(trained[name], config_flags.kind_of(self, name))
         }
 
     @property
