@@ -69,9 +69,7 @@ def texts(
     checks = _row_counts(inputs)
     for name, values in inputs.items():
         if values.shape.rank == 2:
-            shape = tf.shape(values)
-            is_empty = (shape[0] > 0) & (shape[1] == 0)
-            checks.append(_no_choices(name, is_empty, name))
+            checks.append(_no_choices(name, _lengths(values, 1), name))
     return _accepted(checks, inputs)
 
 
@@ -94,20 +92,12 @@ def features(
     checks = _row_counts(named)
     for name in others:
         checks.append(_row_shapes(name, named[name], first, shape))
-    has_rows = shape[0] > 0
     if named[first].shape.rank == 3:
-        is_empty = has_rows & (shape[1] == 0)
-        checks.append(_no_choices(first, is_empty, "choices"))
-    length = shape[-1]
-    checks.append(
-        _Check(
-            has_rows & _is_bad_length(length, limits),
-            lambda i: [*_row(first, i), length, _not_length(limits)],
-        )
-    )
+        checks.append(_no_choices(first, _lengths(named[first], 1), "choices"))
+    checks.append(_num_ids(first, _lengths(named[first], -1), limits))
 
     def place(index):
-        index = tf.cast(index, tf.int32)
+        index, length = tf.cast(index, tf.int32), shape[-1]
         if shape.shape[0] == 2:
             return [index // length]
         return [index // (shape[1] * length), index // length % shape[1]]
@@ -139,27 +129,11 @@ def records(
     checks = [_row_lengths(name, first, lengths) for name in others]
     length = lengths[first]
     if choice_length is None:
-        checks.append(
-            _Check(
-                _is_bad_length(length, limits),
-                lambda i: [
-                    *_row(first, i),
-                    tf.gather(length, i),
-                    _not_length(limits),
-                ],
-            )
-        )
+        checks.append(_num_ids(first, length, limits))
     else:
-        checks.append(
-            _Check(
-                (length == 0) | (length % choice_length != 0),
-                lambda i: [
-                    *_row(first, i),
-                    tf.gather(length, i),
-                    f" ids, not {choice_length} for each choice",
-                ],
-            )
-        )
+        is_bad = (length == 0) | (length % choice_length != 0)
+        problem = f" ids, not {choice_length} for each choice"
+        checks.append(_row_check(first, is_bad, length, problem))
         checks.append(_differing_counts(first, length, choice_length))
     for name, count in limits.counts.items():
 
@@ -190,9 +164,10 @@ def text_records(
     for name, spec in specs.items():
         length = inputs[name].row_lengths()
         if spec.shape.rank == 1:
-            checks.append(_one_text(name, length))
+            problem = " texts instead of one"
+            checks.append(_row_check(name, length != 1, length, problem))
         else:
-            checks.append(_no_choices(name, length == 0, name))
+            checks.append(_no_choices(name, length, name))
             checks.append(_differing_counts(name, length, 1))
     return {
         name: x.values if specs[name].shape.rank == 1 else x.to_tensor()
@@ -257,16 +232,32 @@ def _row_counts(inputs: Mapping[str, tf.Tensor]) -> list[_Check]:
     return list(map(check, others))
 
 
-def _one_text(name: str, lengths: tf.Tensor) -> _Check:
-    """Checks that each row has one text."""
+def _lengths(values: tf.Tensor, axis: int) -> tf.Tensor:
+    """Returns int32 [B], the size of an axis for each row of a tensor."""
+    shape = tf.shape(values)
+    return tf.fill([shape[0]], shape[axis])
+
+
+def _row_check(
+    name: str, is_bad: tf.Tensor, lengths: tf.Tensor, problem: str
+) -> _Check:
+    """Checks rows, bool [B]; the line has a row's length, of int [B]."""
     return _Check(
-        lengths != 1,
-        lambda i: [
-            *_row(name, i),
-            tf.gather(lengths, i),
-            " texts instead of one",
-        ],
+        is_bad, lambda i: [*_row(name, i), tf.gather(lengths, i), problem]
     )
+
+
+def _no_choices(name: str, counts: tf.Tensor, what: str) -> _Check:
+    """Checks that rows have a choice: int [B]."""
+    problem = f" {what}, at least 1 is needed"
+    return _row_check(name, counts == 0, counts, problem)
+
+
+def _num_ids(name: str, lengths: tf.Tensor, limits: Limits) -> _Check:
+    """Checks that the model has as many positions as each row: int [B]."""
+    is_bad = (lengths < 1) | (lengths > limits.num_positions)
+    problem = f" ids, not from 1 to {limits.num_positions}"
+    return _row_check(name, is_bad, lengths, problem)
 
 
 def _row_shapes(
@@ -318,22 +309,6 @@ def _differing_counts(name: str, lengths: tf.Tensor, unit: int) -> _Check:
             most // unit,
         ],
     )
-
-
-def _no_choices(name: str, is_bad: tf.Tensor, what: str) -> _Check:
-    """Checks that rows have a choice: bool [B], or [] for rows of one shape."""
-    return _Check(
-        is_bad,
-        lambda i: [*_row(name, i), f"0 {what}, at least 1 is needed"],
-    )
-
-
-def _is_bad_length(length: tf.Tensor, limits: Limits) -> tf.Tensor:
-    return (length < 1) | (length > limits.num_positions)
-
-
-def _not_length(limits: Limits) -> str:
-    return f" ids, not from 1 to {limits.num_positions}"
 
 
 def _values(

@@ -27,7 +27,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent import futures
-from typing import Any
+from typing import Any, TypeVar
 
 import jinja2
 import prometheus_client
@@ -62,6 +62,7 @@ _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _THREADS = 8  # For long requests and answers.
 _LONG_REQUEST_BYTES, _MANY_ROWS = 1 << 14, 64
 _LAST_REQUESTS_SECONDS = 1.0  # For open connections after SIGTERM.
+_T = TypeVar("_T")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -417,13 +418,10 @@ class Server:
     async def _predictions(
         self, body: bytes, model: servable.Servable
     ) -> web.Response:
-        loop = asyncio.get_running_loop()
-        # Long work in a thread: meanwhile, other requests are answered.
-        if len(body) > _LONG_REQUEST_BYTES:
-            read = functools.partial(self._read, body, model)
-            parsed, parts = await loop.run_in_executor(self._pool, read)
-        else:
-            parsed, parts = self._read(body, model)
+        parsed, parts = await self._call(
+            functools.partial(self._read, body, model),
+            is_long=len(body) > _LONG_REQUEST_BYTES,
+        )
         results = await model.predict(parsed.signature_name, parts)
         num_rows = sum(len(part.rows) for part in parts)
         self._metrics.rows.labels(model.name).inc(num_rows)
@@ -434,11 +432,15 @@ class Server:
                 rows, by_row=parsed.by_row, task=model.task
             )
 
-        if num_rows > _MANY_ROWS:
-            body = await loop.run_in_executor(self._pool, write)
-        else:
-            body = write()
-        return web.Response(body=body, content_type="application/json")
+        answer = await self._call(write, is_long=num_rows > _MANY_ROWS)
+        return web.Response(body=answer, content_type="application/json")
+
+    async def _call(self, function: Callable[[], _T], *, is_long: bool) -> _T:
+        """Calls a function; a long one in a thread, so that others go on."""
+        if not is_long:
+            return function()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, function)
 
     def _read(
         self, body: bytes, model: servable.Servable
