@@ -39,10 +39,10 @@ def register(purpose: str, maker: Callable[..., Any]) -> None:
     _makers[purpose] = maker
 
 
-def make(purpose: str, *arguments: Any) -> Any:
+def make(purpose: str, *arguments: Any, **options: Any) -> Any:
     """Calls the maker of a purpose; returns None if none is registered."""
     maker = _makers.get(purpose)
-    return None if maker is None else maker(*arguments)
+    return None if maker is None else maker(*arguments, **options)
 
 
 def replaceable(function: Function) -> Function:

@@ -38,6 +38,9 @@ from training import strategy as strategies
 from weights import model_directory, pretrained
 
 TRAIN = "train"
+# Sets of fewer tokens are predicted in less time than the graph with copies of
+# the weights is made (docs/LOG.md).
+_FEW_TOKENS = 50_000
 # Name of the metric that selects the best model, while training and in a grid.
 SCORE = grid.SCORE
 
@@ -83,9 +86,21 @@ class Job:
             self._features[split] = features
         return self._features[split]
 
-    def evaluate(self, task_model: TaskModel) -> Evaluation:
-        """Returns a model's metrics on the development sets."""
+    def evaluate(
+        self, task_model: TaskModel, *, is_training: bool = False
+    ) -> Evaluation:
+        """Returns a model's metrics on the development sets.
+
+        Args:
+          task_model: the model.
+          is_training: whether its weights will change, and be evaluated again.
+        """
         sets = {split: self.features(split) for split in self.task.dev_splits}
+        num_tokens = sum(int(x.sizes.sum()) for x in sets.values())
+        is_small = 0 < num_tokens < _FEW_TOKENS
+        if is_training and is_small:
+            with task_model.predictor.while_weights_change():
+                return self.task.evaluate(task_model, sets)
         return self.task.evaluate(task_model, sets)
 
     def resolved_settings(self, *, includes_evaluation: bool) -> stamp.Stamp:
@@ -145,7 +160,9 @@ class Job:
             settings=settings.with_values(run.settings),
             objective=self.teacher.objective if self.teacher else None,
             warm_start=task_model.warm_start,
-            evaluate=(lambda: self.evaluate(task_model).values)
+            evaluate=(
+                lambda: self.evaluate(task_model, is_training=True).values
+            )
             if config.evaluates_while_training
             else None,
             # Not in a grid, which removes the checkpoints of a run at its end.

@@ -8,6 +8,7 @@ up the batch.
 """
 
 import collections
+import contextlib
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
@@ -51,9 +52,14 @@ class Predictor:
         self._model = model
         self._strategy = strategy
         self._jit_compile = jit_compile
-        self._compiled: dict[str, Any] = {}
-        # Replacements for prediction on this CPU, or None.
+        # By whether the graph has copies of the weights, and by its inputs.
+        self._compiled: dict[tuple[bool, str], Any] = {}
+        # Replacements for prediction on this CPU, with and without copies, or
+        # None; and those of the graph that is traced.
+        self._copying: Any = None
+        self._plain: Any = None
         self._replacements: Any = None
+        self._weights_change = False
 
     def __call__(
         self, source: feed.MakeBatches | feed.FiniteBatches, num_examples: int
@@ -124,10 +130,23 @@ class Predictor:
                 bar.update(int(is_real.sum()))
                 yield {name: value[is_real] for name, value in values.items()}
 
+    @contextlib.contextmanager
+    def while_weights_change(self) -> Iterator[None]:
+        """Predicts, in its body, with a graph that new weights leave valid.
+
+        Where copies of the weights make a batch faster, each change of the
+        weights costs a trace and the copies. A small set is predicted in less
+        time without them.
+        """
+        self._weights_change = True
+        try:
+            yield
+        finally:
+            self._weights_change = False
+
     def _function(self, spec):
         """Traces the forward pass once; the signature has open lengths."""
-        self._update_kernels()
-        key = str(spec)
+        key = (self._choose_replacements(), str(spec))
         if key not in self._compiled:
             function = tf.function(
                 self._batch, input_signature=[spec], autograph=False
@@ -137,17 +156,32 @@ class Predictor:
             self._compiled[key] = function.get_concrete_function()
         return self._compiled[key]
 
-    def _update_kernels(self) -> None:
-        """Replaces functions and weights, where this is faster on a CPU."""
+    def _choose_replacements(self) -> bool:
+        """Replaces functions and weights, where this is faster on a CPU.
+
+        Returns:
+          Whether the graph has copies of the weights, as they are now.
+        """
         if self._jit_compile or not strategies.is_one_cpu(self._strategy):
-            return
-        if self._replacements is None or not self._replacements.are_current():
-            self._compiled.clear()
-            self._replacements = None
-            # Graphs are parts of reference cycles: those of former weights
-            # would keep their constants until a later collection.
-            gc.collect()
-            self._replacements = replacement.make("prediction", self._model)
+            return False
+        if not self._weights_change:
+            if self._copying is None or not self._copying.are_current():
+                for key in [key for key in self._compiled if key[0]]:
+                    del self._compiled[key]
+                self._copying = self._replacements = None
+                # Graphs are parts of reference cycles: those of former weights
+                # would keep their constants until a later collection.
+                gc.collect()
+                self._copying = replacement.make("prediction", self._model)
+            if self._copying is not None and self._copying.has_copies:
+                self._replacements = self._copying
+                return True
+        if self._plain is None:
+            self._plain = replacement.make(
+                "prediction", self._model, copies=False
+            )
+        self._replacements = self._plain
+        return False
 
     def _batch(self, features):
         values = self._strategy.run(self._replica_batch, args=(features,))

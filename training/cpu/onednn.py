@@ -178,18 +178,29 @@ class Predictions:
     GELU ([2048, 384] x [384, 1536], bfloat16, AMX) takes 22 ms instead of 6.6.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, *, copies: bool = True):
         """Copies the variables that are named kernel, none of a large model.
 
         Does nothing for other dtypes.
+
+        Args:
+          model: the model.
+          copies: whether to copy variables; without copies, the layers use
+            primitives with the variables themselves.
         """
         self._is_used = model.compute_dtype in _DTYPES
         kernels = []
         if self._is_used:
             kernels = [v for v in model.variables if v.path.endswith("kernel")]
         size = sum(int(np.prod(v.shape)) * 4 for v in kernels)
-        self._variables = kernels if size <= _MOST_BYTES else []
+        has_room = copies and size <= _MOST_BYTES
+        self._variables = kernels if has_room else []
         self._values = [np.array(_view(v)) for v in self._variables]
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether the graph has copies of variables."""
+        return bool(self._variables)
 
     def are_current(self) -> bool:
         """Returns whether the variables still have these values."""

@@ -124,3 +124,28 @@ def test_float32_keeps_its_variables():
     predictor = make_predictor(model)
     np.testing.assert_allclose(predict(predictor), expected(model), rtol=1e-6)
     assert not {(3, 2), (2, 1)} & set(constant_shapes(predictor))
+
+
+def test_while_weights_change_one_graph_is_used(model, predictor):
+    with predictor.while_weights_change():
+        predict(predictor)
+        (traced,) = predictor._compiled.values()
+        assert not {(3, 2), (2, 1)} & set(constant_shapes(predictor))
+        model.variables[0].assign(model.variables[0].numpy() + 1)
+        after = predict(predictor)
+        assert list(predictor._compiled.values()) == [traced]
+    np.testing.assert_allclose(after, expected(model), rtol=0.03)
+    # Afterwards, copies of the weights are used again.
+    np.testing.assert_allclose(predict(predictor), expected(model), rtol=0.03)
+    assert [has_copies for has_copies, _ in predictor._compiled] == [
+        False,
+        True,
+    ]
+
+
+def test_a_model_without_copies_has_one_graph():
+    predictor = make_predictor(make_model("float32"))
+    with predictor.while_weights_change():
+        predict(predictor)
+    predict(predictor)
+    assert len(predictor._compiled) == 1
