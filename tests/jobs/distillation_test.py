@@ -195,3 +195,21 @@ def test_sentence_embeddings_have_no_teacher():
     flags = {"do_train": True, "teacher_dir": "x", "output_dir": "out"}
     with pytest.raises(ValueError, match="^--teacher_dir: "):
         config_flags.build(EmbeddingsConfig, **flags)
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("runs", [squad_runs, ner_runs])
+def test_commands_train_students_of_windows(tmp_path, runs):
+    """Questions and words; the student is a model of one layer."""
+    make = {squad_runs: squad_runs.save_data, ner_runs: ner_runs.make_data}
+    make[runs](tmp_path)
+    flags = {"num_train_epochs": 2}
+    teacher = runs.run(tmp_path, "teacher", "--do_train", **flags)
+    flags |= {"teacher_dir": teacher, "init_checkpoint": None}
+    out = runs.run(
+        tmp_path, "out", "--do_train", "--do_predict", init_layers=1, **flags
+    )
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    assert any("distillation_loss" in line for line in lines)
+    config = model_directory.read_config(str(out))
+    assert config.num_hidden_layers == 1
