@@ -12,8 +12,8 @@ the accelerator. A process starts only if the longest one so far would still end
 in time. The same command continues where it stopped: what `results.jsonl` has
 on the same kind of device is not measured again. XLA's choices of kernels are
 kept in `autotune/` and used by the next process. (TensorFlow's cache of whole
-programs is not used: its key does not contain XLA's flags.) The first
-configuration writes XLA's program to `hlo/`, for hlo_transposes.py.
+programs is not used: that its key contains XLA's flags is not documented.) The
+first configuration writes XLA's program to `hlo/`, for hlo_transposes.py.
 """
 
 import dataclasses
