@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import numpy as np
 
@@ -57,8 +58,9 @@ def write_inputs(folder, **changed):
                 writer.write(records.encode(kind, columns))
 
 
-def start(folder, **flags):
+def start(folder, *, sees_gpus=False, **flags):
     """Starts run_pretraining.py in a folder."""
+    hidden = {} if sees_gpus else {"CUDA_VISIBLE_DEVICES": ""}
     return subprocess.Popen(
         [
             sys.executable,
@@ -69,7 +71,7 @@ def start(folder, **flags):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, **hidden},
     )
 
 
@@ -77,3 +79,22 @@ def finish(process):
     """Waits for the end; returns the exit code and the log."""
     _, err = process.communicate(timeout=240)
     return process.returncode, err
+
+
+def steps_done(output_dir):
+    """Returns the last step in metrics.jsonl; 0 before the first."""
+    path = output_dir / "metrics.jsonl"
+    if not path.exists():
+        return 0
+    lines = path.read_text().splitlines()
+    # The last line may be half written.
+    complete = [line for line in lines if line.endswith("}")]
+    return json.loads(complete[-1])["step"] if complete else 0
+
+
+def stop_at(process, output_dir, step, number):
+    """Sends a signal once so many steps are done; returns the exit code."""
+    while steps_done(output_dir) < step and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(number)
+    return finish(process)[0]

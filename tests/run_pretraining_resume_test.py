@@ -12,7 +12,6 @@ pytest tests/run_pretraining_resume_test.py
 import json
 import random
 import signal
-import time
 
 import numpy as np
 import pretraining_runs
@@ -57,24 +56,6 @@ def start(folder, name, **changed):
     return pretraining_runs.start(folder, **flags)
 
 
-def steps_done(output_dir):
-    path = output_dir / "metrics.jsonl"
-    if not path.exists():
-        return 0
-    lines = path.read_text().splitlines()
-    # The last line may be half written.
-    complete = [line for line in lines if line.endswith("}")]
-    return json.loads(complete[-1])["step"] if complete else 0
-
-
-def stop_at(process, output_dir, step, number):
-    """Sends a signal once so many steps are done; returns the exit code."""
-    while steps_done(output_dir) < step and process.poll() is None:
-        time.sleep(0.002)
-    process.send_signal(number)
-    return pretraining_runs.finish(process)[0]
-
-
 def tensors(output_dir):
     reader = tf.train.load_checkpoint(str(output_dir))
     names = set(reader.get_variable_to_shape_map()) - {"training_state"}
@@ -105,7 +86,8 @@ def test_a_killed_run_of_two_phases_ends_like_one_left_alone(folder):
     ]
     for step, number, code in moments:
         process = start(folder, "killed")
-        assert stop_at(process, killed, step, number) == code, seed
+        found = pretraining_runs.stop_at(process, killed, step, number)
+        assert found == code, seed
     code, err = pretraining_runs.finish(start(folder, "killed"))
     assert code == 0, err[-3000:]
     assert "resuming from" in err
