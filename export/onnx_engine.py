@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from data import features as features_lib
 from data.features import Features
+from data.tokenization import plain_wordpiece
 from export import (
     input_checks,
     model_inputs,
@@ -118,7 +119,10 @@ class Model:
         if self._task not in kinds.BY_EXPORT_NAME:
             raise errors.InputError(f"{path}: the task {self._task} is unknown")
         self._kind = kinds.BY_EXPORT_NAME[self._task].name
-        self._tokenizer = tokenizer_files.load(directory)
+        tokenizer = tokenizer_files.load(directory)
+        self._tokenizer = plain_wordpiece.PlainTokenizer(
+            tokenizer.vocabulary, **tokenizer.settings
+        )
         self._session = _open_session(
             os.path.join(directory, onnx_names.MODEL), threads
         )

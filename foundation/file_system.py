@@ -270,6 +270,15 @@ def read(path: str) -> bytes:
         return reader.read()
 
 
+def failures(path: str) -> tuple[type[Exception], ...]:
+    """Returns the exceptions with which reading or writing a path fails."""
+    if not is_remote(path):
+        return (OSError,)
+    import tensorflow as tf
+
+    return OSError, tf.errors.OpError
+
+
 def open_binary(path: str) -> BinaryFile:
     """Opens a file to read its bytes as they are.
 

@@ -21,6 +21,7 @@ import functools
 import json
 import pathlib
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -42,6 +43,7 @@ CJK_BLOCKS = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+_WORD = re.compile(r"\S+")
 _TABLE = pathlib.Path(__file__).with_name("unicode_14_0.json")
 
 
@@ -219,12 +221,49 @@ class Normalization:
 
     def words(self, text: str) -> list[str]:
         """Splits text into normalized words."""
+        text, _ = self._in_order(text)
+        return text.translate(self._spaced).split()
+
+    def words_with_sources(self, text: str) -> list[tuple[str, list[int]]]:
+        """Splits text into normalized words.
+
+        Returns:
+          Each word, and the position in `text` that each of its characters is
+          from.
+        """
+        text, source = self._in_order(text)
+        parts = [self._spaced[ord(char)] for char in text]
+        sources = [
+            position
+            for position, part in zip(source, parts, strict=True)
+            for _ in part
+        ]
+        return [
+            (found[0], sources[found.start() : found.end()])
+            for found in _WORD.finditer("".join(parts))
+        ]
+
+    def end_of(self, text: str, position: int) -> int:
+        """Returns the position after a character and its stripped accents."""
+        end = position + 1
+        if self.strip_accents and not text.isascii():
+            is_mark = self._properties.nonspacing_mark
+            while end < len(text) and is_mark[ord(text[end])]:
+                end += 1
+        return end
+
+    def _in_order(self, text: str) -> tuple[str, Sequence[int]]:
+        """Applies the two rules that depend on neighboring characters.
+
+        Returns:
+          The text, and the position that each of its characters is from.
+        """
         if self.do_lower_case and chr(CAPITAL_SIGMA) in text:
             text = self._with_final_sigmas(text)
         if self.strip_accents and not text.isascii():
             if len(self._reordering_pattern.findall(text)) > 1:
-                text = self._in_canonical_order(text)
-        return text.translate(self._spaced).split()
+                return self._in_canonical_order(text)
+        return text, range(len(text))
 
     def _with_final_sigmas(self, text: str) -> str:
         properties = self._properties
@@ -239,19 +278,21 @@ class Normalization:
                     chars[index] = chr(FINAL_SIGMA)
         return "".join(chars)
 
-    def _in_canonical_order(self, text: str) -> str:
+    def _in_canonical_order(self, text: str) -> tuple[str, list[int]]:
         properties = self._properties
-        codes = [
-            code
-            for char in text
+        expanded = [
+            (code, position)
+            for position, char in enumerate(text)
             if not properties.removed[ord(char)]
             for code in self._expand(ord(char))
         ]
+        codes = [code for code, _ in expanded]
         classes = properties.combining_class[codes]
         # Only the order within each run of marks changes.
         runs = np.cumsum(classes == 0)
-        order = np.lexsort((classes, runs))
-        return "".join(chr(codes[i]) for i in order)
+        order = np.lexsort((classes, runs)).tolist()
+        text = "".join(chr(codes[i]) for i in order)
+        return text, [expanded[i][1] for i in order]
 
 
 class _SpacedCharacters(dict):

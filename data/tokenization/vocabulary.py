@@ -14,7 +14,6 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from data.tokenization import normalization
 from foundation import errors, file_system
@@ -89,11 +88,11 @@ class Vocabulary:
 
     @classmethod
     def from_file(cls, path: str) -> "Vocabulary":
-        """Reads a vocab.txt from any path that tf.io.gfile can read."""
+        """Reads a vocab.txt from a disk or a bucket."""
         path = str(path)
         try:
             content = file_system.read(path)
-        except (OSError, tf.errors.OpError) as error:
+        except file_system.failures(path) as error:
             raise errors.InputError(
                 f"vocabulary {path} cannot be read: {errors.reason(error)}"
             ) from error
@@ -108,7 +107,7 @@ class Vocabulary:
 
     def to_file(self, path: str) -> None:
         """Writes a vocab.txt atomically."""
-        tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+        file_system.make_folder(os.path.dirname(path) or ".")
         lines = "".join(f"{token}\n" for token in self.tokens)
         file_system.write_text(path, lines)
 

@@ -2,8 +2,9 @@
 
     "Unaffable!"  ->  ["una", "##ffa", "##ble", "!"]  ->  ids
 
-One implementation in TensorFlow operations, graph_tokenization.py, serves
-graphs (tf.data, a SavedModel) and batches of strings outside of graphs.
+graph_tokenization.py has it in TensorFlow operations, for graphs (tf.data, a
+SavedModel) and for batches of strings outside of graphs; plain_wordpiece.py in
+Python, for single texts without TensorFlow, which is imported at the first use.
 
     python -m data.tokenization --vocab_file=vocab.txt < text
 
@@ -12,19 +13,24 @@ prints the tokens of each line.
 
 import functools
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from data import workers
-from data.tokenization import graph_tokenization
 from data.tokenization import normalization as normalization_lib
 from data.tokenization import vocabulary as vocabulary_lib
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from data.tokenization import graph_tokenization
+
 _TEXTS_PER_THREAD = 512
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Encoding(NamedTuple):
@@ -91,17 +97,21 @@ class Tokenizer:
 
     def __reduce__(self):
         """Pickles the vocabulary and the switches, not TensorFlow's part."""
-        build = functools.partial(Tokenizer, **self._normalization.keywords)
+        build = functools.partial(type(self), **self._normalization.keywords)
         return build, (self.vocabulary,)
 
     @functools.cached_property
-    def _graph(self) -> graph_tokenization.GraphTokenizer:
+    def _graph(self) -> "graph_tokenization.GraphTokenizer":
+        from data.tokenization import graph_tokenization
+
         return graph_tokenization.GraphTokenizer(
             self.vocabulary, self._normalization()
         )
 
     @functools.cached_property
     def _encode_batch(self):
+        import tensorflow as tf
+
         return tf.function(
             self._graph,
             input_signature=[tf.TensorSpec([None], tf.string)],
@@ -110,13 +120,15 @@ class Tokenizer:
 
     @functools.cached_property
     def _encode_batch_with_offsets(self):
+        import tensorflow as tf
+
         return tf.function(
             self._graph.with_offsets,
             input_signature=[tf.TensorSpec([None], tf.string)],
             autograph=False,
         )
 
-    def encode_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def encode_graph(self, texts: "tf.Tensor") -> "tf.RaggedTensor":
         """Encodes texts inside a graph (tf.data, a SavedModel).
 
         Args:
@@ -128,8 +140,8 @@ class Tokenizer:
         return self._graph(texts)
 
     def encode_graph_with_offsets(
-        self, texts: tf.Tensor
-    ) -> graph_tokenization.TokensWithOffsets:
+        self, texts: "tf.Tensor"
+    ) -> "graph_tokenization.TokensWithOffsets":
         """Encodes texts inside a graph and finds each token's characters."""
         return self._graph.with_offsets(texts)
 
@@ -174,7 +186,24 @@ class Tokenizer:
         return text.replace(" " + vocabulary_lib.CONTINUATION, "")
 
 
-def _string_tensor(texts: Sequence[str | bytes]) -> tf.Tensor:
+def valid_text(text: str | bytes) -> str:
+    """Returns text that can be written in UTF-8.
+
+    Args:
+      text: UTF-8 without its invalid bytes, or characters.
+    """
+    if isinstance(text, bytes):
+        return text.decode("utf-8", "ignore")
+    if text.isascii():
+        return text
+    # UTF-8 has no lone surrogates. The released tokenizer makes them [UNK], as
+    # it does U+10FFFF.
+    return _SURROGATE.sub("\U0010ffff", text)
+
+
+def _string_tensor(texts: Sequence[str | bytes]) -> "tf.Tensor":
+    import tensorflow as tf
+
     encoded = [
         text if isinstance(text, bytes) else _utf8(text) for text in texts
     ]
@@ -186,9 +215,4 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
-        # UTF-8 has no lone surrogates. The released tokenizer makes them [UNK],
-        # as it does U+10FFFF.
-        return "".join(
-            "\U0010ffff" if "\ud800" <= char <= "\udfff" else char
-            for char in text
-        ).encode("utf-8")
+        return valid_text(text).encode("utf-8")

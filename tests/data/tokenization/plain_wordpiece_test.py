@@ -1,0 +1,124 @@
+"""Proves that plain Python finds the tokens of TensorFlow's operations.
+
+python -m pytest tests/data/tokenization/plain_wordpiece_test.py
+"""
+
+import gzip
+import hashlib
+import json
+import pickle
+import random
+
+import numpy as np
+import pytest
+import tokenization_test as released
+
+from data.tokenization import plain_wordpiece, vocabulary, wordpiece
+from tests.data.tokenization import random_text
+
+SWITCHES = [
+    {},
+    {"do_lower_case": False},
+    {"strip_accents": False},
+    {"do_lower_case": False, "strip_accents": True},
+    {"tokenize_chinese_chars": False},
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_tokenizers():
+    """Here every tokenizer makes its own graph."""
+
+
+def same(words, texts, **switches):
+    """Checks tokens, their types and their characters."""
+    ours = plain_wordpiece.PlainTokenizer(words, **switches)
+    theirs = wordpiece.Tokenizer(words, **switches)
+    for _ in range(2):  # The second time, short chunks are known.
+        found = ours.encode(texts), ours.encode_with_offsets(texts)
+        expected = theirs.encode(texts), theirs.encode_with_offsets(texts)
+        for arrays, wanted in zip(found, expected, strict=True):
+            for array, values in zip(arrays, wanted, strict=True):
+                assert array.dtype == values.dtype
+                np.testing.assert_array_equal(array, values)
+
+
+def known(texts):
+    """Returns a vocabulary with nearly all characters of texts."""
+    chars = sorted(set("".join(texts)) | set("".join(texts).lower()))
+    chars = [char for i, char in enumerate(chars) if i % 40]
+    pairs = sorted({text[i : i + 2].lower() for text in texts for i in (0, 5)})
+    tokens = [*vocabulary.SPECIAL_TOKENS, *pairs, *chars]
+    return vocabulary.Vocabulary.from_tokens(
+        tokens + ["##" + token for token in pairs + chars]
+    )
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+def test_any_mixture_has_the_tokens_of_the_graph(switches):
+    texts = random_text.texts(1000, seed=5)
+    texts += ["", " ", "  a  b ", "x" * 200 + " " + "y" * 201, "\ud800a \udfff"]
+    # What is white space for Python, but not for BERT.
+    texts += ["a\x0bb\x1cc\x85d\u2028e\u3000f", "\u03a3 A\u03a3 \u0301e\u0301"]
+    same(known([x for x in texts if "\ud800" not in x]), texts, **switches)
+
+
+def test_invalid_bytes_are_ignored_as_in_the_graph():
+    generator = random.Random(1)
+    parts = ["a", " ", "\u00e9", "\u4e2d", "\U0001f600", "\u0301", "e"]
+    texts = []
+    for _ in range(1000):
+        text = "".join(generator.choices(parts, k=8)).encode()
+        at = generator.randrange(len(text))
+        wrong = bytes(generator.choices(range(256), k=generator.choice([0, 2])))
+        texts.append(text[:at] + wrong + text[at + 1 :])
+    words = known(["".join(parts)])
+    same_ids = wordpiece.Tokenizer(words).encode(texts)
+    found = plain_wordpiece.PlainTokenizer(words).encode(texts)
+    np.testing.assert_array_equal(found.ids, same_ids.ids)
+    np.testing.assert_array_equal(found.row_splits, same_ids.row_splits)
+
+
+@pytest.mark.parametrize("name", released.RELEASED)
+def test_released_pieces_for_the_released_vocabularies(shared_data, name):
+    path = shared_data / "tokenization" / "released_tokens.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    tokenizer = plain_wordpiece.PlainTokenizer(
+        vocabulary.Vocabulary.from_file(
+            shared_data / "vocab" / f"{name}_vocab.txt"
+        ),
+        do_lower_case=released.RELEASED[name],
+    )
+    found = tokenizer.tokenize([row["text"] for row in rows])
+    assert found == [row[name] for row in rows]
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("name", released.EVERY_CODE_POINT)
+def test_released_pieces_on_every_code_point(shared_data, name):
+    tokenizer = plain_wordpiece.PlainTokenizer(
+        vocabulary.Vocabulary.from_file(
+            shared_data / "vocab" / f"{name}_vocab.txt"
+        ),
+        do_lower_case=released.RELEASED[name],
+    )
+    digest = hashlib.sha256()
+    for code_point in (*range(0xD800), *range(0xE000, 0x110000)):
+        (tokens,) = tokenizer.tokenize([f"ab{chr(code_point)}cd"])
+        digest.update((" ".join(tokens) + "\n").encode())
+    assert digest.hexdigest() == released.EVERY_CODE_POINT[name]
+
+
+def test_only_so_many_short_chunks_are_kept(monkeypatch, repository):
+    monkeypatch.setattr(plain_wordpiece, "_MAX_KEPT", 10)
+    path = repository / "tests" / "testdata" / "tiny_vocab.txt"
+    words = vocabulary.Vocabulary.from_file(path)
+    tokenizer = plain_wordpiece.PlainTokenizer(words)
+    texts = [f"{i} the {'a' * 50}{i}" for i in range(99)]
+    for _ in range(2):
+        assert tokenizer.tokenize(texts)[7][1] == "the"
+        assert 0 < len(tokenizer._chunk_ids) <= 10
+        assert max(map(len, tokenizer._chunk_ids)) <= 32
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert isinstance(copy, plain_wordpiece.PlainTokenizer)
