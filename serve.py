@@ -169,27 +169,17 @@ config_flags.check_early(ServeConfig, __name__, check)
 
 from absl import logging
 
-import foundation.tensorflow_setup  # noqa: F401
-from export import (
-    connections,
-    servable,
-    served_model,
-    server,
-    tensorflow_engine,
-    versions,
-)
+from export import connections, servable, served_model, server, versions
 from foundation import errors
 
 
 def main(config: ServeConfig) -> None:
     """Loads the models and serves them until SIGTERM."""
-    # Also of onnxruntime: TensorFlow tokenizes.
-    num_concurrent = tensorflow_engine.set_threads(config.threads_per_batch)
     engine = _engine(config)
     settings = servable.BatchSettings(
         max_batch_size=config.max_batch_size,
         timeout_ms=config.batch_timeout_ms,
-        num_concurrent=num_concurrent,
+        num_concurrent=servable.num_concurrent(config.threads_per_batch),
     )
     servables = servable.open_all(config.models, engine, settings)
     logging.info("engine: %s", engine.name)
@@ -230,8 +220,12 @@ def main(config: ServeConfig) -> None:
 
 
 def _engine(config: ServeConfig) -> served_model.Engine:
-    """Returns what computes the models."""
+    """Returns what computes the models, without importing the other engine."""
     if config.engine == "tensorflow":
+        import foundation.tensorflow_setup  # noqa: F401
+        from export import tensorflow_engine
+
+        tensorflow_engine.set_threads(config.threads_per_batch)
         return tensorflow_engine.ENGINE
     if importlib.util.find_spec("onnxruntime") is None:
         raise errors.InputError(

@@ -28,11 +28,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
-from data import records, sequences
 from data import schema as schemas
+from data import sequences
 from data.tokenization import vocabulary as vocabularies
 from data.tokenization import wordpiece
 from foundation import errors, file_system, metadata, progress, stamp
@@ -522,7 +521,7 @@ def kept(
         sidecar.get("format_version") == FORMAT_VERSION
         and job.is_same(sidecar.get("job"))
         and file_system.exists(path)
-        and sidecar.get("bytes") == tf.io.gfile.stat(path).length
+        and sidecar.get("bytes") == file_system.size(path)
     ):
         found = read()
         logging.info("%s: using its %d records", path, sidecar["records"])
@@ -530,13 +529,13 @@ def kept(
     made = make()
     if write is None:
         return made
-    tf.io.gfile.makedirs(os.path.dirname(path))
+    file_system.make_folder(os.path.dirname(path))
     remove_sidecar(path)
     count = write(made)
     sidecar = {
         "format_version": FORMAT_VERSION,
         "records": count,
-        "bytes": tf.io.gfile.stat(path).length,
+        "bytes": file_system.size(path),
         "job": job.to_json(),
     }
     write_sidecar(path, sidecar)
@@ -564,9 +563,11 @@ def write_sidecar(path: str, sidecar: Mapping[str, Any]) -> None:
 
 def remove_sidecar(path: str) -> None:
     """Removes the sidecar of a file that is about to be written again."""
+    import tensorflow as tf
+
     # There may be none, or another worker has just removed it.
-    with contextlib.suppress(tf.errors.NotFoundError):
-        tf.io.gfile.remove(path + SUFFIX)
+    with contextlib.suppress(FileNotFoundError, tf.errors.NotFoundError):
+        file_system.remove(path + SUFFIX)
 
 
 def write(path: str, schema: schemas.Schema, features: Features) -> int:
@@ -575,6 +576,8 @@ def write(path: str, schema: schemas.Schema, features: Features) -> int:
     Returns:
       The number of records.
     """
+    from data import records  # Not at the top: it imports TensorFlow.
+
     length = schema["input_ids"].shape[-1]
     with records.ShardWriter(path) as writer:
         for start in range(0, len(features), _RECORDS_AT_ONCE):
@@ -614,6 +617,10 @@ def read(path: str, schema: schemas.Schema) -> Features:
 
 
 def _parsed(path, schema) -> Iterator[dict[str, np.ndarray]]:
+    import tensorflow as tf
+
+    from data import records
+
     path = os.fspath(path)
     dataset = tf.data.TFRecordDataset(path, records.compression_type(path))
     dataset = dataset.batch(_RECORDS_AT_ONCE)

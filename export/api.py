@@ -27,11 +27,12 @@ from export import keras_layers, opened_model
 from export.opened_model import OpenedModel
 from foundation import errors
 from jobs.task_model import TaskModel
-from tasks.classification import objective
+from tasks.classification import outcomes
 from tasks.fill_mask import masked_words
 from tasks.ner import tagging
 from tasks.ner.tagger import Tagger
 from tasks.squad import answering
+from tasks.squad import prompt as prompt_lib
 from weights import kinds, model_directory, task_files
 
 
@@ -433,10 +434,10 @@ class SentenceModel(Model):
 
     def _predict(self, inputs: list) -> list:
         logits = self._task_outputs(inputs)
-        rows = objective.probabilities(self._kind, logits).tolist()
+        rows = outcomes.probabilities(self._kind, logits).tolist()
         if self.labels is None:  # Of a regression.
             return [row[0] for row in rows]
-        labels, decisions = self.labels, objective.decisions(self._kind, logits)
+        labels, decisions = self.labels, outcomes.decisions(self._kind, logits)
         named = [dict(zip(labels, row, strict=True)) for row in rows]
         if self._kind == examples.MULTI_LABEL:
             return [
@@ -466,8 +467,8 @@ class MultipleChoiceModel(Model):
     def _predict(self, inputs: list) -> list[Choice]:
         logits = self._task_outputs(inputs)
         kind = examples.MULTIPLE_CHOICE
-        rows = objective.probabilities(kind, logits).tolist()
-        decisions = objective.decisions(kind, logits).tolist()
+        rows = outcomes.probabilities(kind, logits).tolist()
+        decisions = outcomes.decisions(kind, logits).tolist()
         return list(map(Choice, decisions, rows))
 
     def _features(self, texts: list) -> Features:
@@ -496,7 +497,7 @@ class QuestionAnsweringModel(Model):
         """Use `load`."""
         super().__init__(opened)
         self._task_model, self._settings = opened.answerer()
-        self._prompt = answering.Prompt(
+        self._prompt = prompt_lib.Prompt(
             tokenizer=self.tokenizer,
             logits=answering.model_logits(self._task_model, pads=False),
             settings=self._settings,

@@ -15,12 +15,6 @@ import tensorflow as tf
 
 from data.tokenization import vocabulary as vocabulary_lib
 
-# Names of the model's features -> names of TensorFlow Hub's encoders.
-HUB_NAMES = {
-    "input_ids": "input_word_ids",
-    "input_mask": "input_mask",
-    "segment_ids": "input_type_ids",
-}
 _ROWS_AT_ONCE = 32  # Windows of a batch.
 
 

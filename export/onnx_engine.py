@@ -10,34 +10,33 @@ are found by the code of the tasks.
 import bisect
 import dataclasses
 import functools
+import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnxruntime
-import tensorflow as tf
 
 from data import features as features_lib
 from data.features import Features
 from data.tokenization import plain_wordpiece
-from export import (
-    input_checks,
-    model_inputs,
-    onnx_names,
-    served_model,
-    tensorflow_engine,
-)
+from export import onnx_names, served_model
 from export.served_model import Signature, Spec
 from foundation import config_flags, errors, file_system, metadata
-from modeling import models
-from tasks.classification import objective
-from tasks.fill_mask import masked_words
-from tasks.ner import tag_spans, tagger, tagging
+from modeling.config import BertConfig
+from tasks.classification import outcomes
+from tasks.ner import tag_spans
 from tasks.ner.settings import WindowSettings
-from tasks.squad import answering, decoding
+from tasks.squad import decoding
+from tasks.squad import prompt as prompt_lib
 from tasks.squad.settings import AnswerSettings
-from weights import kinds, model_directory, tokenizer_files
+from weights import kinds, tokenizer_files
+
+if TYPE_CHECKING:
+    from modeling import models
+    from tasks.fill_mask import masked_words
+    from tasks.ner import tagger
 
 _BATCH_SIZE = 32  # Windows of long texts that are computed together.
 # Tokens whose logits of words are computed together: 125 MB for 30,522 words.
@@ -105,13 +104,14 @@ class Model:
         """
         path = os.path.join(directory, served_model.DESCRIPTION)
         description = metadata.read_object(path, _Description)
-        config = model_directory.read_config(directory)
-        if description is None or config is None:
-            missing = model_directory.CONFIG
+        config = os.path.join(directory, onnx_names.CONFIG)
+        if description is None or not file_system.exists(config):
+            missing = onnx_names.CONFIG
             if description is None:
                 missing = served_model.DESCRIPTION
             raise errors.InputError(f"{directory}: {missing} is missing")
-        self.description, self._config = description, config
+        self.description = description
+        self._config = BertConfig.from_json_file(config)
         self._task: str = description["task"]
         self._labels: list[str] = description["labels"] or []
         self._settings = description["settings"]
@@ -132,7 +132,6 @@ class Model:
             for info in self._session.get_outputs()
             if info.name != "last_hidden_state"
         }
-        self._checks = self._make_checks()
         self._predict = self._predictor(directory)
         self.signatures = self._signatures()
         self.metadata = {
@@ -151,7 +150,7 @@ class Model:
         if signature_name == "serve":
             features = {
                 name: inputs[theirs]
-                for name, theirs in model_inputs.HUB_NAMES.items()
+                for name, theirs in served_model.HUB_NAMES.items()
             }
             self._refuse(features)
             outputs = self._run(features)
@@ -197,7 +196,7 @@ class Model:
                 _OUTPUTS.get(self._task, outputs),
             ),
             "serve": (
-                dict.fromkeys(model_inputs.HUB_NAMES.values(), ids),
+                dict.fromkeys(served_model.HUB_NAMES.values(), ids),
                 outputs,
             ),
         }
@@ -206,27 +205,39 @@ class Model:
             for name, pair in signatures.items()
         }
 
-    def _make_checks(self) -> Callable[..., dict[str, tf.Tensor]]:
-        """Returns the checks of features, the same as those of a SavedModel."""
-        config, names = self._config, model_inputs.HUB_NAMES
-        limits = input_checks.Limits(
-            num_words=config.vocab_size,
-            num_segments=config.type_vocab_size,
-            num_positions=config.max_position_embeddings,
-        )
-        rank = 3 if self._task == "multiple_choice" else 2
-        ids = tf.TensorSpec([None] * rank, tf.int32)
-        return tf.function(
-            lambda **x: input_checks.features(x, names, limits), autograph=False
-        ).get_concrete_function(**dict.fromkeys(names, ids))
-
     def _refuse(self, features: Mapping[str, np.ndarray]) -> None:
-        """Raises InputError for features that the model does not have."""
-        try:
-            with tf.device("CPU"):
-                self._checks(**{k: tf.constant(x) for k, x in features.items()})
-        except tf.errors.InvalidArgumentError as error:
-            raise errors.InputError(tensorflow_engine.reason(error)) from error
+        """Refuses what `export.input_checks` refuses, with the same lines."""
+        names, config = served_model.HUB_NAMES, self._config
+        first = features["input_ids"]
+        for name, values in features.items():
+            if values.shape != first.shape:
+                raise errors.InputError(
+                    f"{names[name]}: row 0: {_size(values)} values, but "
+                    f"{names['input_ids']} has {_size(first)} values"
+                )
+        where = f"{names['input_ids']}: row 0"
+        if first.ndim == 3 and not first.shape[1]:
+            raise errors.InputError(f"{where}: 0 choices, at least 1 is needed")
+        longest = config.max_position_embeddings
+        if not 1 <= first.shape[-1] <= longest:
+            raise errors.InputError(
+                f"{where}: {first.shape[-1]} ids, not from 1 to {longest}"
+            )
+        counts = {
+            "input_ids": config.vocab_size,
+            "input_mask": 2,
+            "segment_ids": config.type_vocab_size,
+        }
+        for name, count in counts.items():
+            values = features[name]
+            bad = np.argwhere((values < 0) | (values >= count))
+            if len(bad):
+                row, *choice = bad[0][:-1]
+                place = f"row {row}" + "".join(f", choice {n}" for n in choice)
+                raise errors.InputError(
+                    f"{names[name]}: {place}: {values[tuple(bad[0])]} is not "
+                    f"from 0 to {count - 1}"
+                )
 
     # Texts to outputs, for each task.
 
@@ -236,13 +247,15 @@ class Model:
             return self._classify
         if self._task == "multiple_choice":
             return self._choose
+        if self._task == "sentence_embedding":
+            return self._embed
         if self._task == "question_answering":
             return functools.partial(self._answer, self._prompt())
+        # What follows imports TensorFlow.
+        importlib.import_module("foundation.tensorflow_setup")
         if self._task == "token_classification":
             return functools.partial(self._tag, self._tagger(directory))
-        if self._task == "fill_mask":
-            return functools.partial(self._fill, self._filler(directory))
-        return self._embed
+        return functools.partial(self._fill, self._filler(directory))
 
     def _encode(
         self,
@@ -275,7 +288,7 @@ class Model:
         }
         if self._task == "multilabel":
             return outputs
-        best = objective.decisions(self._kind, logits)
+        best = outcomes.decisions(self._kind, logits)
         return outputs | {
             "label": names[best],
             "score": probabilities.max(axis=1),
@@ -296,12 +309,12 @@ class Model:
         )
         logits = self._run(features)["logits"]
         return {
-            "choice": objective.decisions(self._kind, logits).astype(np.int32),
+            "choice": outcomes.decisions(self._kind, logits).astype(np.int32),
             "probabilities": self._probabilities(logits),
         }
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray:
-        return objective.probabilities(self._kind, logits).astype(np.float32)
+        return outcomes.probabilities(self._kind, logits).astype(np.float32)
 
     def _embed(self, text: list[str]) -> dict[str, Any]:
         outputs = self._run(self._encode(text))
@@ -318,10 +331,10 @@ class Model:
             outputs = self._run(features.batch(rows, length))
             yield {"example_index": rows, **outputs}
 
-    def _prompt(self) -> answering.Prompt:
-        return answering.Prompt(
+    def _prompt(self) -> prompt_lib.Prompt:
+        return prompt_lib.Prompt(
             tokenizer=self._tokenizer,
-            logits=answering.ModelLogits(self._predictions, "float32"),
+            logits=prompt_lib.ModelLogits(self._predictions, "float32"),
             settings=config_flags.build(
                 AnswerSettings,
                 max_seq_length=self._max_seq_length,
@@ -330,7 +343,10 @@ class Model:
         )
 
     def _answer(
-        self, prompt: answering.Prompt, question: list[str], context: list[str]
+        self,
+        prompt: prompt_lib.Prompt,
+        question: list[str],
+        context: list[str],
     ) -> dict[str, Any]:
         pairs = prompt.answers(list(zip(question, context, strict=True)))
         chosen = [entry for entry, _ in pairs]
@@ -353,7 +369,9 @@ class Model:
             "scores": _padded(scores, 0.0, np.float32),
         }
 
-    def _tagger(self, directory: str) -> tagger.Tagger:
+    def _tagger(self, directory: str) -> "tagger.Tagger":
+        from tasks.ner import tagger, tagging
+
         has_crf = tagging.has_crf(directory)
         return tagger.Tagger(
             windows=config_flags.build(
@@ -375,7 +393,7 @@ class Model:
         )
 
     def _tag(
-        self, word_tagger: tagger.Tagger, text: list[str]
+        self, word_tagger: "tagger.Tagger", text: list[str]
     ) -> dict[str, Any]:
         lines, features = word_tagger.encode_lines(
             text, "request", features_lib.TokenizationStatistics()
@@ -393,7 +411,10 @@ class Model:
             "score": _padded(column("probability"), 0.0, np.float32),
         }
 
-    def _filler(self, directory: str) -> masked_words.MaskFiller:
+    def _filler(self, directory: str) -> "masked_words.MaskFiller":
+        from tasks.fill_mask import masked_words
+        from weights import model_directory
+
         settings = model_directory.read_settings(directory)
         return masked_words.MaskFiller(
             _MaskedLm(self._run),
@@ -403,9 +424,11 @@ class Model:
         )
 
     def _fill(
-        self, filler: masked_words.MaskFiller, text: list[str]
+        self, filler: "masked_words.MaskFiller", text: list[str]
     ) -> dict[str, Any]:
         """Ranks the words for masks; those beyond the cut get none."""
+        from tasks.fill_mask import masked_words
+
         top_k = min(self._settings["top_k"], len(self._tokenizer.vocabulary))
         # Longer texts are cut here instead of refused.
         encoded = masked_words.encode_texts(
@@ -444,8 +467,10 @@ class _MaskedLm(NamedTuple):
 
     def __call__(
         self, features: Mapping[str, np.ndarray]
-    ) -> models.PretrainingOutputs:
+    ) -> "models.PretrainingOutputs":
         """Computes the logits at masked_lm_positions [B, P], some at a time."""
+        from modeling import models
+
         batch, length = features["input_ids"].shape
         size = max(1, _WORD_TOKENS // length)
         parts = []
@@ -480,6 +505,11 @@ def _open_session(path: str, threads: int) -> onnxruntime.InferenceSession:
         raise errors.InputError(
             f"{path}: cannot be loaded: {errors.reason(error)}"
         ) from error
+
+
+def _size(values: np.ndarray) -> str:
+    """Returns the length of a row, or "K choices of" their length."""
+    return " choices of ".join(map(str, values.shape[1:]))
 
 
 def _characters(context: str, answer: decoding.Answer) -> tuple[int, int]:

@@ -96,7 +96,7 @@ class _PackInputs(tf.Module):
         return {
             hub_name: tf.pad(x, [[0, 0], [0, seq_length - tf.shape(x)[1]]])
             for name, x in sequences.features().items()
-            for hub_name in [model_inputs.HUB_NAMES[name]]
+            for hub_name in [served_model.HUB_NAMES[name]]
         }
 
 
@@ -133,7 +133,7 @@ def _signatures(graph: text_graph.TextGraph) -> dict[str, Any]:
     )
     # Multiple choice has an axis of choices.
     rank = max(spec.shape.rank for spec in graph.inputs.values())
-    names = model_inputs.HUB_NAMES
+    names = served_model.HUB_NAMES
 
     def serve_texts(**texts):
         texts = {name: texts[name] for name in graph.inputs}

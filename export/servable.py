@@ -18,6 +18,7 @@ import collections
 import contextlib
 import dataclasses
 import itertools
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -317,6 +318,16 @@ class Servable:
                     waiting.result.set_result(outcome)
 
         done.add_done_callback(finish)
+
+
+def num_concurrent(threads_per_batch: int) -> int:
+    """Returns how many batches the cores compute at a time, at most 4.
+
+    Args:
+      threads_per_batch: the number of threads; 0 for all cores.
+    """
+    cores = os.cpu_count() or 1
+    return max(1, min(4, cores // (threads_per_batch or cores)))
 
 
 def _outcomes(

@@ -18,6 +18,12 @@ import numpy as np
 
 DESCRIPTION = "export.json"  # In the directory of a model of this project.
 DEFAULT_SIGNATURE = "serving_default"
+# Names of the model's features -> names of TensorFlow Hub's encoders.
+HUB_NAMES = {
+    "input_ids": "input_word_ids",
+    "input_mask": "input_mask",
+    "segment_ids": "input_type_ids",
+}
 _LEAST_BYTES_PER_TOKEN = 3  # Of a serialized tf.Example with three features.
 
 

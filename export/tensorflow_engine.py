@@ -101,18 +101,13 @@ class Model:
 ENGINE = served_model.Engine("tensorflow", _SAVED_MODEL, Model)
 
 
-def set_threads(threads_per_batch: int) -> int:
+def set_threads(threads_per_batch: int) -> None:
     """Sets how many threads compute a batch, before the first computation.
 
     Args:
       threads_per_batch: the number of threads; 0 for all cores.
-
-    Returns:
-      How many batches the cores can compute at the same time, at most 4.
     """
     tf.config.threading.set_intra_op_parallelism_threads(threads_per_batch)
-    cores = os.cpu_count() or 1
-    return max(1, min(4, cores // (threads_per_batch or cores)))
 
 
 def signature(function: Any) -> served_model.Signature:

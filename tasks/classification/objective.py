@@ -23,7 +23,7 @@ from keras import ops
 from data import examples
 from modeling import losses, models
 from modeling.config import BertConfig
-from tasks.classification import metrics
+from tasks.classification import metrics, outcomes
 from weights import kinds
 
 _LOSSES = {
@@ -181,38 +181,6 @@ def balanced_weights(label_ids: np.ndarray, num_classes: int) -> list[float]:
     return [float(mean / count) if count else 1.0 for count in counts]
 
 
-def probabilities(kind: str, logits: np.ndarray) -> np.ndarray:
-    """Returns float64 [N, C]; for a regression, the values themselves."""
-    logits = logits.astype(np.float64)
-    if kind == examples.REGRESSION:
-        return logits
-    if kind == examples.MULTI_LABEL:
-        return 0.5 * (1.0 + np.tanh(0.5 * logits))
-    return np.exp(scipy.special.log_softmax(logits, axis=1))
-
-
-def decisions(kind: str, logits: np.ndarray) -> np.ndarray:
-    """Returns classes int [N], values float [N], or int [N, C] of 0 and 1."""
-    if kind == examples.REGRESSION:
-        return logits[:, 0].astype(np.float64)
-    if kind == examples.MULTI_LABEL:
-        return (logits > 0).astype(np.int64)
-    return logits.argmax(axis=1)
-
-
-def label_names(
-    kind: str, labels: Sequence[str], logits: np.ndarray
-) -> list[str]:
-    """Returns each prediction as text: a value, a label, or labels "a,b"."""
-    decided = decisions(kind, logits)
-    if kind == examples.REGRESSION:
-        return [f"{value:.4f}" for value in decided]
-    if kind == examples.MULTI_LABEL:
-        chosen = (np.flatnonzero(x).tolist() for x in decided)
-        return [",".join(labels[i] for i in ids) for ids in chosen]
-    return [labels[i] for i in decided.tolist()]
-
-
 def example_losses(
     kind: str, logits: np.ndarray, label_ids: np.ndarray
 ) -> np.ndarray:
@@ -263,7 +231,7 @@ def scores(
 ) -> dict[str, float]:
     """Returns the named metrics; see evaluate."""
     references = label_ids if kind == examples.MULTI_LABEL else label_ids[:, 0]
-    predictions = decisions(kind, logits)
+    predictions = outcomes.decisions(kind, logits)
     if kind == examples.CLASSIFICATION and positive != 1:
         references, predictions = 1 - references, 1 - predictions
     return metrics.compute(names, predictions, references)

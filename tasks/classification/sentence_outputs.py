@@ -35,7 +35,7 @@ from data import examples
 from data.examples import Example
 from foundation import file_system
 from jobs import report, run_directory, streaming
-from tasks.classification import objective, sentence_tasks
+from tasks.classification import objective, outcomes, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
 from training import metric_writer
 
@@ -144,8 +144,8 @@ def prediction_parts(
       logits: float [N, C].
       majority: label for GLUE's server, instead of the predicted labels.
     """
-    probabilities = objective.probabilities(task.kind, logits).tolist()
-    names = objective.label_names(task.kind, task.labels, logits)
+    probabilities = outcomes.probabilities(task.kind, logits).tolist()
+    names = outcomes.label_names(task.kind, task.labels, logits)
     guids = [example.guid for example in block]
     predictions = []
     for example, name, row in zip(block, names, probabilities, strict=True):
@@ -166,7 +166,7 @@ def prediction_parts(
         if majority is not None:
             names = [majority] * len(names)
         elif task.kind == examples.REGRESSION:
-            values = objective.decisions(task.kind, logits)
+            values = outcomes.decisions(task.kind, logits)
             values = np.clip(values, 0.0, _MAX_STSB_SCORE)
             names = [f"{value:.3f}" for value in values]
         pairs = zip(guids, names, strict=True)
@@ -334,8 +334,8 @@ def _calibration(evaluated: Evaluation) -> Markup:
     whether an example has a label.
     """
     kind = evaluated.task.kind
-    probabilities = objective.probabilities(kind, evaluated.logits)
-    decisions = objective.decisions(kind, evaluated.logits)
+    probabilities = outcomes.probabilities(kind, evaluated.logits)
+    decisions = outcomes.decisions(kind, evaluated.logits)
     if kind == examples.MULTI_LABEL:
         confidence = np.maximum(probabilities, 1 - probabilities).ravel()
         is_right = (decisions == evaluated.label_ids).ravel()
@@ -409,7 +409,7 @@ def by_label(evaluated: Evaluation) -> list[list[Any]]:
     if task.kind not in (examples.CLASSIFICATION, examples.MULTI_LABEL):
         return []
     truth = evaluated.label_ids
-    predicted = objective.decisions(task.kind, evaluated.logits)
+    predicted = outcomes.decisions(task.kind, evaluated.logits)
     if task.kind == examples.CLASSIFICATION:
         classes = np.arange(len(task.labels))
         truth, predicted = truth == classes, predicted[:, None] == classes
@@ -494,7 +494,7 @@ def _worst_mistakes(evaluated: Evaluation) -> Markup:
     """Returns the wrong predictions with the largest losses."""
     task, logits = evaluated.task, evaluated.logits
     losses = objective.example_losses(task.kind, logits, evaluated.label_ids)
-    decisions = objective.decisions(task.kind, logits)
+    decisions = outcomes.decisions(task.kind, logits)
     if task.kind == examples.REGRESSION:
         is_wrong = losses > 0
     elif task.kind == examples.MULTI_LABEL:
@@ -509,7 +509,7 @@ def _worst_mistakes(evaluated: Evaluation) -> Markup:
     examples_by_index = {
         i: x for i, x in enumerate(evaluated.texts) if i in numbers
     }
-    names = objective.label_names(task.kind, task.labels, logits[worst])
+    names = outcomes.label_names(task.kind, task.labels, logits[worst])
     rows = []
     for i, name in zip(worst.tolist(), names, strict=True):
         labels: list[Any] = [str(examples_by_index[i].label), name]

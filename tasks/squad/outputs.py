@@ -27,7 +27,7 @@ from foundation import file_system
 from jobs import report, run_directory
 from jobs.outputs import RESULT_FILES
 from jobs.task import Evaluated, Output, Scores
-from tasks.squad import blocks, dataset, metrics, settings
+from tasks.squad import blocks, dataset, metrics, prompt, settings
 from tasks.squad.decoding import Answer, AnswerList
 
 PREDICTIONS = "predictions.json"
@@ -280,18 +280,6 @@ class Group:
     f1: float
 
 
-class Excerpt(NamedTuple):
-    """An answer and the text around it; "" is no answer.
-
-    Character i of the paragraph is character i - `shift` of the excerpt.
-    """
-
-    before: str
-    answer: str
-    after: str
-    shift: int
-
-
 class Mistake(NamedTuple):
     """A question and its wrong predicted answer.
 
@@ -302,7 +290,7 @@ class Mistake(NamedTuple):
     correct: Sequence[str]
     predicted: Answer
     f1: float
-    excerpt: Excerpt
+    excerpt: prompt.Excerpt
 
 
 class ErrorAnalysis(NamedTuple):
@@ -351,7 +339,9 @@ def analyze(evaluation: Evaluation) -> ErrorAnalysis:
                 metrics.correct_answers(question_set, question),
                 entry,
                 f1,
-                excerpt(contexts[question.paragraph], entry.span, _CONTEXT),
+                prompt.excerpt(
+                    contexts[question.paragraph], entry.span, _CONTEXT
+                ),
             )
             for f1, _, question, entry in mistakes[:_NUM_MISTAKES]
         ],
@@ -388,25 +378,6 @@ def _group(
         Group(key[1], len(part), *(np.mean(part, axis=0) * 100).tolist())
         for key, part in sorted(members.items())
     ]
-
-
-def excerpt(context: str, span: tuple[int, int] | None, width: int) -> Excerpt:
-    """Returns the text around an answer, or the beginning if there is none.
-
-    Args:
-      context: the paragraph.
-      span: the characters of the answer.
-      width: the number of characters to show on each side.
-    """
-    start, end = span or (width, width)
-    low, high = max(0, start - width), end + width
-    dots = "..." if low else ""
-    return Excerpt(
-        dots + context[low:start],
-        context[start:end],
-        context[end:high] + ("..." if high < len(context) else ""),
-        low - len(dots),
-    )
 
 
 def _predicted(
@@ -468,7 +439,7 @@ def _some(evaluation: Evaluation) -> list[Mistake]:
                 evaluation.predictions,
             )[0]
             text = question_set.contexts[question.paragraph]
-            context = excerpt(text, entry.span, _CONTEXT)
+            context = prompt.excerpt(text, entry.span, _CONTEXT)
             examples.append(
                 Mistake(question, correct, entry, score.f1, context)
             )

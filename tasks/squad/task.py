@@ -18,6 +18,7 @@ from jobs.source import ModelSource
 from jobs.task import Card, Evaluated, Output, Scores
 from jobs.task_model import TaskModel
 from tasks.squad import answering, blocks, dataset, outputs, windowing
+from tasks.squad import prompt as prompt_lib
 from tasks.squad.settings import AnswerSettings, SquadConfig
 from weights import kinds, model_directory, task_files, tokenizer_files
 
@@ -301,7 +302,7 @@ class SquadTask:
         threshold = self._threshold
         if threshold is None:
             threshold = self._default_threshold()
-        prompt = answering.Prompt(
+        prompt = prompt_lib.Prompt(
             tokenizer=self._tokenizer,
             logits=answering.model_logits(task_model, pads=False),
             settings=AnswerSettings(

@@ -5,6 +5,8 @@ python -m pytest tests/export/onnx_engine_test.py
 
 import importlib.util
 import json
+import subprocess
+import sys
 
 import exports
 import numpy as np
@@ -13,7 +15,7 @@ import served_exports_test as over_http
 import tensorflow as tf
 
 import serve
-from export import model_inputs, served_model, tensorflow_engine
+from export import served_model, tensorflow_engine
 from foundation import errors
 from modeling import models
 
@@ -23,6 +25,11 @@ pytest.importorskip("onnxruntime")
 from export import onnx_engine, servable  # noqa: E402
 
 _EMBEDDING = "sentence_embedding"
+# Tasks whose models are computed without TensorFlow.
+_WITHOUT = (
+    *("classification", "regression", "multiple_choice"),
+    *("question_answering", _EMBEDDING),
+)
 _QUICK = "multiple_choice", "question_answering", "fill_mask"
 _BAD_UTF8 = b"the cat\xff sat"
 
@@ -128,7 +135,7 @@ def test_answers_are_those_of_the_saved_model(task, tiny_models, tmp_path):
     }
     ids["input_mask"][-1, ..., 4:] = 0
     expected = graph.logits(
-        {x: ids[y] for x, y in model_inputs.HUB_NAMES.items()}
+        {x: ids[y] for x, y in served_model.HUB_NAMES.items()}
     )
     expected = {k: expected[k].numpy() for k in sorted(expected)}
     same(expected, written.predict("serve", ids))
@@ -251,7 +258,6 @@ def test_a_damaged_model_is_refused(classifier, tiny_models, tmp_path):
     with pytest.raises(errors.InputError, match=f"{path}: cannot be loaded"):
         onnx_engine.make().load(str(tmp_path / "onnx"))
     (tmp_path / "onnx" / "config.json").unlink()
-    (tmp_path / "onnx" / "bert_config.json").unlink()
     with pytest.raises(errors.InputError, match="config.json is missing"):
         onnx_engine.make().load(str(tmp_path / "onnx"))
 
@@ -259,10 +265,48 @@ def test_a_damaged_model_is_refused(classifier, tiny_models, tmp_path):
 def test_the_flag_chooses_the_engine(monkeypatch):
     config = serve.ServeConfig(models="m", engine="onnxruntime")
     assert serve._engine(config).name == "onnxruntime"
-    config = serve.ServeConfig(models="m")
+    threads = []
+    monkeypatch.setattr(tensorflow_engine, "set_threads", threads.append)
+    config = serve.ServeConfig(models="m", threads_per_batch=3)
     assert serve._engine(config) is tensorflow_engine.ENGINE
+    assert threads == [3]
     assert isinstance(serve._engine(config), served_model.Engine)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     config = serve.ServeConfig(models="m", engine="onnxruntime")
     with pytest.raises(errors.InputError, match="requirements-onnx.txt"):
         serve._engine(config)
+
+
+_WITHOUT_TENSORFLOW = """
+import sys
+import serve
+from export import onnx_engine, servable
+config = serve.ServeConfig(models=sys.argv[1], engine="onnxruntime")
+servables = servable.open_all(config.models, serve._engine(config))
+for model in servables.values():
+    model.warm_up()
+for name in ("tensorflow", "keras", "torch"):
+    assert name not in sys.modules, name
+"""
+
+
+def test_tensorflow_stays_out_of_the_process(tiny_models, tmp_path, repository):
+    written = [
+        exports.export(
+            tiny_models / ("fill_mask" if task == _EMBEDDING else task),
+            tmp_path / task,
+            format="onnx",
+            task=task,
+        )
+        for task in _WITHOUT
+    ]
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            _WITHOUT_TENSORFLOW,
+            ",".join(map(str, written)),
+        ],
+        cwd=repository,
+        check=True,
+    )

@@ -91,8 +91,9 @@ def test_few_threads_for_a_batch_leave_cores_to_others(
         "set_intra_op_parallelism_threads",
         given.append,
     )
-    monkeypatch.setattr(tensorflow_engine.os, "cpu_count", lambda: 8)
-    assert tensorflow_engine.set_threads(threads) == concurrent
+    monkeypatch.setattr(servable.os, "cpu_count", lambda: 8)
+    assert servable.num_concurrent(threads) == concurrent
+    tensorflow_engine.set_threads(threads)
     assert given == [threads]
 
 

@@ -13,7 +13,13 @@ import sklearn.utils.class_weight
 
 from data import examples
 from jobs import assembly, grid, run_config
-from tasks.classification import metrics, objective, sentence_tasks, settings
+from tasks.classification import (
+    metrics,
+    objective,
+    outcomes,
+    sentence_tasks,
+    settings,
+)
 
 RNG = np.random.default_rng(1)
 LOGITS = RNG.normal(size=(50, 3)).astype(np.float32)
@@ -72,14 +78,14 @@ def test_classes_are_weighted_as_in_scikit_learn(weights):
     assert float(weight) == pytest.approx(float(loss.weight))
     log_loss = sklearn.metrics.log_loss(
         CLASSES[:, 0],
-        objective.probabilities(kind, LOGITS),
+        outcomes.probabilities(kind, LOGITS),
         sample_weight=np.array(expected)[CLASSES[:, 0]],
     )
     assert float(loss.sum) / float(weight) == pytest.approx(log_loss, rel=1e-5)
 
 
 def test_losses_and_probabilities_are_scikit_learns():
-    probabilities = objective.probabilities(examples.CLASSIFICATION, LOGITS)
+    probabilities = outcomes.probabilities(examples.CLASSIFICATION, LOGITS)
     loss = objective.example_losses(
         examples.CLASSIFICATION, LOGITS, CLASSES
     ).mean()

@@ -10,6 +10,7 @@ import pytest
 
 from data.tokenization import vocabulary, wordpiece
 from tasks.squad import answering, settings
+from tasks.squad import prompt as prompt_lib
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "anna", "w"]
 TOKENIZER = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
@@ -39,7 +40,7 @@ def make_prompt(score, used):
         ),
         predictions=predictions,
     )
-    return answering.Prompt(
+    return prompt_lib.Prompt(
         tokenizer=TOKENIZER,
         logits=answering.model_logits(task_model, pads=False),
         settings=settings.AnswerSettings(
@@ -59,7 +60,7 @@ def test_windows_of_a_long_paragraph_are_predicted_together(
     entry = make_prompt(9.0, used).answer("who", context)
     assert used == [batch_size]
     assert context[slice(*entry.span)] == entry.text == "Anna"
-    shown = answering.describe_answer(entry, context)
+    shown = prompt_lib.describe_answer(entry, context)
     assert shown.endswith("w w [Anna]")
     assert f"characters {2 * count}-{2 * count + 4}" in shown
     assert not caplog.text

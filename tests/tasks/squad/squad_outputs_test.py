@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 
-from tasks.squad import dataset, outputs
+from tasks.squad import dataset, outputs, prompt
 from tasks.squad.decoding import Answer, AnswerList
 
 
@@ -199,9 +199,9 @@ def test_errors_are_analyzed_by_groups_of_questions():
 
 def test_the_text_around_an_answer_is_cut():
     context = "0123456789"
-    assert outputs.excerpt(context, (4, 6), 2) == ("...23", "45", "67...", -1)
-    assert outputs.excerpt(context, (0, 1), 9) == ("", "0", "123456789", 0)
-    assert outputs.excerpt(context, None, 3) == ("012", "", "345...", 0)
+    assert prompt.excerpt(context, (4, 6), 2) == ("...23", "45", "67...", -1)
+    assert prompt.excerpt(context, (0, 1), 9) == ("", "0", "123456789", 0)
+    assert prompt.excerpt(context, None, 3) == ("012", "", "345...", 0)
 
 
 def test_the_correct_answer_is_marked_where_it_is():
