@@ -139,7 +139,11 @@ def write(squad, folder, *, with_negative=True, **options):
     """Writes a set as --do_predict does."""
     found = question_set(folder, with_negative=with_negative, **options)
     use(squad, predict=found, with_negative=with_negative)
-    predicted = task.PredictFile(squad, make_config(folder), None, 3)
+    config = make_config(folder)
+    # A model that computes nothing: the answers are there already.
+    builder = types.SimpleNamespace(strategy=None)
+    task_model = types.SimpleNamespace(config=config, builder=builder)
+    predicted = task.PredictFile(squad, config, task_model, 3)
     store = answer(folder, found)
     predicted.write(store, run_outputs.Outputs(files_of(folder)))
     store.remove()
