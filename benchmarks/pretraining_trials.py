@@ -16,6 +16,13 @@ records with 15 % masks. A recipe loses if its loss is 0.03 higher than today's.
     redrawn   masks drawn again, for 15 % of the tokens
     beta2     Adam's beta_2 0.98 and a weight decay of 0.1
     lengths   half of the time with records of 32 tokens, half of 64
+    causal    a left-to-right language model for a fifth of the time
+    stacked   two layers for a third of the time, then these twice
+    batches   batches of 32, 64 and 128, each for a third of the time
+
+The last three are several runs, each of which starts from the model of the one
+before, without its optimizer. All but the last keep the learning rate at its
+peak; all but the first have a tenth of the steps of warm-up.
 
 The same command continues a trial that was interrupted, and prints the results
 of all trials in --output_dir.
@@ -26,11 +33,13 @@ import glob
 import json
 import math
 import os
+import re
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
@@ -47,14 +56,21 @@ _PREDICTED = 0.15  # Of the tokens of stored records.
 _TIMED = (200, 300)
 
 
-class Recipe(NamedTuple):
-    """What differs from today's recipe."""
+class Stage(NamedTuple):
+    """A run of a trial, and what differs from today's recipe.
 
-    model: Mapping[str, int] = {}  # Keys of bert_config.json.
-    flags: Mapping[str, Any] = {}  # Of run_pretraining.py.
-    # Fractions of the processor time by the length of the records, as a part
-    # of --max_seq_length.
-    parts: Mapping[float, float] = {1.0: 1.0}
+    Attributes:
+      fraction: its part of the processor time.
+      model: values of bert_config.json.
+      flags: flags of run_pretraining.py.
+      lengths: its processor time by the length of the records, both as
+        fractions: of the stage's time, and of --max_seq_length.
+    """
+
+    fraction: float = 1.0
+    model: Mapping[str, int] = {}
+    flags: Mapping[str, Any] = {}
+    lengths: Mapping[float, float] = {1.0: 1.0}
 
 
 def _model(num_hidden_layers: int, hidden_size: int) -> dict[str, int]:
@@ -67,13 +83,18 @@ def _model(num_hidden_layers: int, hidden_size: int) -> dict[str, int]:
 
 
 RECIPES = {
-    "today": Recipe(),
-    "layers6": Recipe(_model(6, 384)),
-    "layers8": Recipe(_model(8, 384)),
-    "masks": Recipe(flags={"mask_schedule": "0.30:0.15"}),
-    "redrawn": Recipe(flags={"mask_schedule": "0.15"}),
-    "beta2": Recipe(flags={"adam_beta_2": 0.98, "weight_decay_rate": 0.1}),
-    "lengths": Recipe(parts={0.5: 0.5, 1.0: 0.5}),
+    "today": [Stage()],
+    "layers6": [Stage(model=_model(6, 384))],
+    "layers8": [Stage(model=_model(8, 384))],
+    "masks": [Stage(flags={"mask_schedule": "0.30:0.15"})],
+    "redrawn": [Stage(flags={"mask_schedule": "0.15"})],
+    "beta2": [Stage(flags={"adam_beta_2": 0.98, "weight_decay_rate": 0.1})],
+    "lengths": [Stage(lengths={0.5: 0.5, 1.0: 0.5})],
+    "causal": [Stage(0.2, flags={"objective": "left_to_right"}), Stage(0.8)],
+    "stacked": [Stage(1 / 3, model={"num_hidden_layers": 2}), Stage(2 / 3)],
+    "batches": [
+        Stage(1 / 3, flags={"train_batch_size": size}) for size in (32, 64, 128)
+    ],
 }
 
 
@@ -84,9 +105,7 @@ class Config:
     corpus: str = field("Text, one sentence a line.")
     held_out_corpus: str = field("Other text, to evaluate on.")
     output_dir: str = field("Directory of the records and of all trials.")
-    recipe: Literal[
-        "today", "layers6", "layers8", "masks", "redrawn", "beta2", "lengths"
-    ] = field("What to train.", "today")
+    recipe: str = field("What to train.", "today")
     seed: int = field("Of the training.", 1)
     minutes: float = field("Of processor time in training.", 45.0, above=0)
     vocab_size: int = field("Of the vocabulary.", 8192)
@@ -95,6 +114,13 @@ class Config:
     learning_rate: float = field("At its peak.", 1e-3)
     num_warmup_steps: int = field("Of all recipes.", 1000)
     precision: str = field("auto as in the commands.", "auto")
+
+    def __post_init__(self):
+        """Refuses an unknown recipe."""
+        if self.recipe not in RECIPES:
+            raise ValueError(
+                f"--recipe={self.recipe}: must be one of {', '.join(RECIPES)}"
+            )
 
 
 def _run(program: str, **flags: Any) -> float:
@@ -148,58 +174,126 @@ def make_records(config: Config) -> None:
             )
 
 
-def _training_flags(config: Config, recipe: Recipe, folder: str) -> dict:
+def _training_flags(config: Config, stage: Stage, folder: str) -> dict:
     """Returns the flags of run_pretraining.py without phases and output."""
     with open(os.path.join(ROOT, "configs", "mini_cpu.json")) as file:
         model = json.load(file) | {"vocab_size": config.vocab_size}
-    model |= recipe.model
+    model |= stage.model
     # The rule of docs/pretraining.md, as in the file.
     model["initializer_range"] = 0.57 / math.sqrt(model["hidden_size"])
     path = os.path.join(folder, "bert_config.json")
     file_system.make_folder(folder)
     file_system.write_json(path, model)
     shards = os.path.join(config.output_dir, "*")
-    return {
+    flags = {
         "bert_config_file": path,
         "input_file": os.path.join(shards, "train-*.tfrecord"),
         "eval_file": os.path.join(shards, "heldout-*.tfrecord"),
         "train_batch_size": config.train_batch_size,
         "learning_rate": config.learning_rate,
-        "num_warmup_steps": config.num_warmup_steps,
-        "next_sentence_loss_weight": 0.1,
         "precision": config.precision,
         "random_seed": config.seed,
         "do_train": True,
-        **recipe.flags,
+        **stage.flags,
     }
+    if flags.get("objective") != "left_to_right":
+        flags["next_sentence_loss_weight"] = 0.1
+    return flags
 
 
-def plan(config: Config, recipe: Recipe, folder: str, flags: dict) -> str:
+def plan(config: Config, stage: Stage, folder: str, flags: dict) -> str:
     """Returns --phases, by the processor time of some steps of each length."""
     path = os.path.join(folder, "plan.json")
-    found = metadata.read_if_present(path, metadata.Object) or {}
-    if not found:
-        phases = []
-        for part, fraction in recipe.parts.items():
-            length = round(part * config.max_seq_length)
-            seconds = [
-                _run(
-                    "run_pretraining",
-                    **flags,
-                    phases=f"{length}:{steps}",
-                    output_dir=os.path.join(folder, f"timed-{length}-{steps}"),
-                )
-                for steps in _TIMED
-            ]
-            per_step = max(seconds[1] - seconds[0], 1e-3) / (
-                _TIMED[1] - _TIMED[0]
+    known = metadata.read_if_present(path, metadata.Object)
+    if known:
+        return known["phases"]
+    phases = []
+    for part, fraction in stage.lengths.items():
+        length = round(part * config.max_seq_length)
+        seconds = [
+            _run(
+                "run_pretraining",
+                **flags,
+                num_warmup_steps=config.num_warmup_steps,
+                phases=f"{length}:{steps}",
+                output_dir=os.path.join(folder, f"timed-{length}-{steps}"),
             )
-            steps = max(1, round(60 * config.minutes * fraction / per_step))
-            phases.append(f"{length}:{steps}")
-            print(f"  length {length}: {per_step:.3f} s a step", flush=True)
-        found = {"phases": ",".join(phases)}
-        file_system.write_json(path, found)
-    return found["phases"]
+            for steps in _TIMED
+        ]
+        per_step = max(seconds[1] - seconds[0], 1e-3) / (_TIMED[1] - _TIMED[0])
+        minutes = config.minutes * stage.fraction * fraction
+        steps = max(1, round(60 * minutes / per_step))
+        phases.append(f"{length}:{steps}")
+        print(f"  length {length}: {per_step:.3f} s a step", flush=True)
+    file_system.write_json(path, {"phases": ",".join(phases)})
+    return ",".join(phases)
+
+
+def _copy_model(model_dir: str, copy: str) -> None:
+    """Copies the files of a model, without its checkpoints and reports."""
+    os.makedirs(copy, exist_ok=True)
+    for pattern in ("*.json", "*.txt", "*.safetensors"):
+        for path in glob.glob(os.path.join(glob.escape(model_dir), pattern)):
+            shutil.copy(path, copy)
+
+
+def grow(model_dir: str, num_layers: int) -> None:
+    """Repeats the layers of a model directory until there are so many."""
+    from safetensors import numpy as safetensors
+
+    path = os.path.join(model_dir, "model.safetensors")
+    tensors = safetensors.load_file(path)
+    layer = re.compile(r"(bert\.encoder\.layer\.)(\d+)(\..*)")
+    matches = list(filter(None, map(layer.fullmatch, tensors)))
+    count = 1 + max(int(match[2]) for match in matches)
+    if count == num_layers:
+        return
+    for match in matches:
+        for i in range(int(match[2]) + count, num_layers, count):
+            tensors[f"{match[1]}{i}{match[3]}"] = tensors[match[0]].copy()
+    for name in ("bert_config.json", "config.json"):
+        config_path = os.path.join(model_dir, name)
+        with open(config_path) as file:
+            values = json.load(file)
+        values["num_hidden_layers"] = num_layers
+        file_system.write_json(config_path, values)
+    with file_system.replacing(path) as temporary:
+        safetensors.save_file(tensors, temporary, {"format": "pt"})
+
+
+def train(config: Config, folder: str) -> tuple[str, list[str]]:
+    """Trains all stages; returns the last model's directory, and the phases."""
+    stages, model_dir, all_phases = RECIPES[config.recipe], None, []
+    for number, stage in enumerate(stages, 1):
+        own = folder if len(stages) == 1 else os.path.join(folder, str(number))
+        flags = _training_flags(config, stage, own)
+        all_phases.append(plan(config, stage, own, flags))
+        num_steps = sum(
+            int(phase.partition(":")[2]) for phase in all_phases[-1].split(",")
+        )
+        warmup = config.num_warmup_steps if number == 1 else num_steps // 10
+        is_last = number == len(stages)
+        flags |= {
+            "num_warmup_steps": warmup,
+            "phases": all_phases[-1],
+            "output_dir": os.path.join(own, "pretrained"),
+            "lr_decay": "linear" if is_last else "constant",
+        }
+        if model_dir is not None:
+            # A copy: the run before would otherwise begin with a grown model.
+            start = os.path.join(own, "start")
+            if not os.path.isdir(start):
+                _copy_model(model_dir, f"{start}.new")
+                with open(flags["bert_config_file"]) as file:
+                    grow(f"{start}.new", json.load(file)["num_hidden_layers"])
+                os.rename(f"{start}.new", start)
+            flags["init_checkpoint"] = start
+        if is_last:
+            flags |= {"do_eval": True, "eval_batch_size": 64}
+            flags["max_eval_steps"] = 0
+        _run("run_pretraining", **flags)
+        model_dir = flags["output_dir"]
+    return model_dir, all_phases
 
 
 def measure(config: Config) -> dict[str, Any]:
@@ -217,26 +311,12 @@ def measure(config: Config) -> dict[str, Any]:
     found = metadata.read_if_present(path, metadata.Object) or {}
     if not found:
         make_records(config)
-        recipe = RECIPES[config.recipe]
-        flags = _training_flags(config, recipe, folder)
-        phases = plan(config, recipe, folder, flags)
-        output_dir = os.path.join(folder, "pretrained")
-        seconds = _run(
-            "run_pretraining",
-            **flags,
-            phases=phases,
-            output_dir=output_dir,
-            do_eval=True,
-            eval_batch_size=64,
-            max_eval_steps=0,
-        )
+        output_dir, phases = train(config, folder)
         with open(os.path.join(output_dir, "eval_results.txt")) as file:
             values = dict(line.strip().split(" = ") for line in file)
         found = {
             "config": given,
-            "phases": phases,
-            # Of the last process, with its evaluation.
-            "processor_minutes": seconds / 60,
+            "phases": " then ".join(phases),
             "loss": float(values["masked_lm_loss"]),
             "accuracy": float(values["masked_lm_accuracy"]),
         }
