@@ -287,7 +287,15 @@ def test_the_output_layer_of_other_types_is_not_used(
 
 
 def test_other_windows_than_in_training_are_warned_of(root, trained, caplog):
-    run(root, "crf", "--do_eval", max_seq_length=24, init_checkpoint=None)
+    run(
+        root,
+        "crf",
+        "--do_eval",
+        max_seq_length=24,
+        document_context="none",
+        doc_stride=0,
+        init_checkpoint=None,
+    )
     for text in (
         "trained with --max_seq_length=32, but 24 is used now",
         "trained with --document_context=maximal, but none is used now",

@@ -110,6 +110,7 @@ def test_windows_have_the_teachers_logits_until_it_changes(squad, caplog):
     targets = found.ragged["teacher_start_logits"]
     np.testing.assert_allclose(targets[:, 0], expected.start, atol=1e-5)
     check_batches(job, found, teacher_model(job).model)
+    caplog.clear()  # Other tests may have made INFO the level.
     with caplog.at_level("INFO", logger="absl"):
         again = open_job(config, SquadTask).features("train")
     assert "teacher predicts" not in caplog.text

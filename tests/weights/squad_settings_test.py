@@ -34,7 +34,8 @@ def model(tmp_path, monkeypatch):
         weights = init_checkpoint
         if weights is None and model_directory.has_model(output_dir):
             weights = output_dir
-        return types.SimpleNamespace(init_checkpoint=weights)
+        config = types.SimpleNamespace(max_position_embeddings=8)
+        return types.SimpleNamespace(init_checkpoint=weights, config=config)
 
     monkeypatch.setattr(pretrained, "open_start", open_start)
     monkeypatch.setattr(
