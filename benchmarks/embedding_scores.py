@@ -17,12 +17,9 @@ three standard errors.
 import dataclasses
 import json
 import os
-import resource
-import subprocess
 import sys
 import time
 import types
-from collections.abc import Sequence
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
@@ -47,14 +44,6 @@ class Config(comparison.ScoreComparison):
     peer_seed: int = field("Set by the script itself.", 0)
 
 
-def _run(command: Sequence[str]) -> float:
-    """Runs a command; returns its processor seconds."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, stdout=sys.stderr)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return sum(after[:2]) - sum(before[:2])
-
-
 def ours(config: Config) -> list[dict[str, float]]:
     """Runs run_embeddings.py with all seeds; returns the scores of each."""
     scores = []
@@ -72,7 +61,9 @@ def ours(config: Config) -> list[dict[str, float]]:
             )
             program = os.path.join(ROOT, "run_embeddings.py")
             switches = ["--do_train", "--do_eval", "--eval_every_epoch=false"]
-            seconds = _run([sys.executable, program, *flags, *switches])
+            seconds = comparison.run(
+                [sys.executable, program, *flags, *switches]
+            )
             print(f"ours, seed {seed}: {seconds:.0f} processor seconds")
         with open(path) as file:
             values = json.load(file)
@@ -101,7 +92,7 @@ def peer(config: Config) -> list[dict[str, float]]:
                 peer_seed=seed,
                 precision=comparison.resolve_precision(config.precision),
             )
-            seconds = _run(command)
+            seconds = comparison.run(command)
             print(f"peer, seed {seed}: {seconds:.0f} processor seconds")
         vectors = np.load(path)
         if groups.have_scores:

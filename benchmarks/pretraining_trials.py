@@ -34,9 +34,7 @@ import json
 import math
 import os
 import re
-import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -46,7 +44,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 import comparison
 import smoke
 
-from foundation import config_flags, errors, file_system, metadata
+from foundation import config_flags, file_system, metadata
 
 field = config_flags.field
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
@@ -124,24 +122,10 @@ class Config:
 
 
 def _run(program: str, **flags: Any) -> float:
-    """Runs a command; returns its processor seconds.
-
-    Raises:
-      InputError: it failed.
-    """
+    """Runs one of our commands; see comparison.run."""
     script = os.path.join(ROOT, f"{program}.py")
     arguments = [f"--{name}={value}" for name, value in flags.items()]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        [sys.executable, script, *arguments], stdout=subprocess.DEVNULL
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        raise errors.InputError(
-            f"{program}.py failed with exit code {done.returncode}; the same "
-            "command continues"
-        )
-    return sum(after[:2]) - sum(before[:2])
+    return comparison.run([sys.executable, script, *arguments])
 
 
 def make_records(config: Config) -> None:
