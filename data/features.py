@@ -51,7 +51,7 @@ _SAMPLED_TEXTS = 1000  # Of a file, for warn_of_unknown.
 # The padding of label_ids; other features are padded with 0.
 _PADDING = {"label_ids": -1}
 _IS_REAL = "is_real_example"
-_Made = TypeVar("_Made")
+_Values = TypeVar("_Values")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,8 +198,8 @@ class TokenizationStatistics:
         """Counts texts with special tokens, which the tokenizer splits."""
         message = "%d texts contain [CLS], [SEP] or [MASK], which are read as "
         message += "words in brackets; the texts of a pair are given apart"
-        found = [any(x in text for x in _BRACKETED) for text in texts]
-        self.add(message, np.array(found, bool))
+        has_token = [any(x in text for x in _BRACKETED) for text in texts]
+        self.add(message, np.array(has_token, bool))
 
     def add_unknown_words(
         self,
@@ -501,20 +501,21 @@ def prepare(
 def kept(
     path: str,
     job: stamp.Stamp,
-    make: Callable[[], _Made],
+    make: Callable[[], _Values],
     *,
-    read: Callable[[], _Made],
-    write: Callable[[_Made], int] | None,
-) -> _Made:
-    """Returns what a file of records holds; makes and writes it if it changed.
+    read: Callable[[], _Values],
+    write: Callable[[_Values], int] | None,
+) -> _Values:
+    """Returns the values in a file of records, or makes and writes them.
 
     Args:
-      path: of the file, beside which its sidecar is.
-      job: what the records are made from.
-      make: makes what is written.
-      read: reads it.
-      write: writes it and returns the number of records; None for a process
-        that only reads.
+      path: path of the file; its sidecar is beside it.
+      job: the settings from which the records are made. If the sidecar has
+        other settings, the values are made again.
+      make: function that makes the values.
+      read: function that reads the values from the file.
+      write: function that writes the values, and returns the number of records;
+        None for a process that must not write.
     """
     sidecar = read_sidecar(path)
     if (
@@ -523,15 +524,15 @@ def kept(
         and file_system.exists(path)
         and sidecar.get("bytes") == file_system.size(path)
     ):
-        found = read()
+        stored = read()
         logging.info("%s: using its %d records", path, sidecar["records"])
-        return found
-    made = make()
+        return stored
+    values = make()
     if write is None:
-        return made
+        return values
     file_system.make_folder(os.path.dirname(path))
     remove_sidecar(path)
-    count = write(made)
+    count = write(values)
     sidecar = {
         "format_version": FORMAT_VERSION,
         "records": count,
@@ -540,7 +541,7 @@ def kept(
     }
     write_sidecar(path, sidecar)
     logging.info("%s: %d records written", path, count)
-    return made
+    return values
 
 
 def tokenizer_recipe(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:

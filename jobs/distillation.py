@@ -82,7 +82,7 @@ class Objective(task_model.Objective, Protocol):
           outputs: what the model returns.
           teacher: the teacher's predictions by name: [B, D] or [B, S, D].
           features: the batch.
-          temperature: by which logits are divided.
+          temperature: the divisor of all logits.
         """
 
     def of_teacher(self, config: BertConfig, folder: str) -> "Objective":
@@ -90,7 +90,7 @@ class Objective(task_model.Objective, Protocol):
 
         Args:
           config: the teacher's hyperparameters.
-          folder: of the teacher's weights.
+          folder: directory of the teacher's weights.
 
         Raises:
           InputError: the teacher was trained for another task.
@@ -103,8 +103,8 @@ class StudentObjective:
 
     Attributes:
       task: the objective of the task.
-      temperature: of the soft loss.
-      weight: of the soft loss; that of the hard loss is 1 - weight.
+      temperature: temperature of the soft loss.
+      weight: weight of the soft loss; the hard loss has 1 - weight.
     """
 
     task: Objective
@@ -129,11 +129,11 @@ class StudentObjective:
             if name.startswith(_PREFIX)
         }
         soft = self.task.soft_loss(outputs, teacher, features, self.temperature)
-        found = {
+        losses = {
             name: loss._replace(factor=(1.0 - self.weight) * loss.factor)
             for name, loss in hard.items()
         }
-        return found | {_LOSS: soft._replace(factor=self.weight)}, metrics
+        return losses | {_LOSS: soft._replace(factor=self.weight)}, metrics
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -141,10 +141,10 @@ class Teacher:
     """A trained model whose outputs a student learns.
 
     Attributes:
-      path: of its weights.
-      start: its hyperparameters and tokenizer.
-      own: its objective.
-      objective: the student's.
+      path: path of the teacher's weights.
+      start: the teacher's hyperparameters and tokenizer.
+      own: the teacher's objective.
+      objective: the student's objective.
     """
 
     path: str
@@ -162,8 +162,8 @@ class Teacher:
 
         Args:
           features: the training set.
-          builder: of the student; its devices and flags are used. Of several
-            workers, all call this, because they predict together.
+          builder: the student's builder, which gives devices and flags. All
+            workers call this, because they predict together.
         """
         config, per_token = builder.config, self.own.per_token
         splits = np.arange(len(features) + 1)
@@ -240,8 +240,8 @@ def open_teacher(
 
     Args:
       config: the flags.
-      start: of the student.
-      objective: of the student's task.
+      start: the model from which the student starts.
+      objective: the objective of the student's task.
 
     Raises:
       InputError: there is no teacher, or it does not fit.
@@ -370,8 +370,8 @@ def _read(path: str, splits: np.ndarray) -> dict[str, np.ndarray]:
     dataset = tf.data.TFRecordDataset(path).batch(_RECORDS_AT_ONCE)
     try:
         for batch in dataset.map(lambda x: tf.io.parse_example(x, wanted)):
-            for name, found in batch.items():
-                parts[name].append(found.values.numpy())
+            for name, rows in batch.items():
+                parts[name].append(rows.values.numpy())
     except records.FAILURES as error:
         raise errors.InputError(
             f"{path}: cannot be read; remove it to have it made again: "

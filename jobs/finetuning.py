@@ -53,7 +53,7 @@ class Job:
       source: the model to start from or to use.
       builder: builds the models.
       task: the sets of the task.
-      teacher: whose outputs are targets, if there is one.
+      teacher: the model whose outputs are targets; None without one.
     """
 
     source: model_source.ModelSource
