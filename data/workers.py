@@ -1,11 +1,11 @@
-"""Worker processes whose results come in the order of the tasks.
+"""Worker processes that run units of work; the results come in order.
 
 The results do not depend on the number of workers. A worker ends itself when
-its parent dies, even by SIGKILL. One worker, or a single task, means this
+its parent dies, even by SIGKILL. One worker, or a single unit, means this
 process. Starting processes takes seconds. Until start_after_seconds have passed
-and the processes are ready, tasks run in this process.
+and the processes are ready, units run in this process.
 
-`BeamWorkers` runs tasks that leave a file with Apache Beam instead. All its
+`BeamWorkers` runs units that leave a file with Apache Beam instead. All its
 machines must share the working directory.
 """
 
@@ -43,7 +43,7 @@ def cores() -> int:
 
 
 class Workers:
-    """Runs functions of (context, task) in `count` processes."""
+    """Runs functions of (context, unit) in `count` processes."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Workers:
 
         Args:
           count: number of processes; 1 means this one.
-          context: the first argument of every task, sent once to each process.
+          context: the first argument of every unit, sent once to each process.
           preload: a module to import once, before processes are forked.
           start_after_seconds: seconds of work before processes are started.
         """
@@ -68,7 +68,7 @@ class Workers:
         self._arrivals: list[concurrent.futures.Future[int]] = []
 
     def _is_ready(self) -> bool:
-        """Returns whether to run tasks in processes by now."""
+        """Returns whether to run units in processes by now."""
         if self._count == 1:
             return False
         if self._start_after_seconds == 0:
@@ -96,40 +96,40 @@ class Workers:
         )
 
     def map(
-        self, function: Callable[[Any, Any], Any], tasks: Iterable
+        self, function: Callable[[Any, Any], Any], units: Iterable
     ) -> Iterator:
-        """Yields function(context, task) for each task, in order.
+        """Yields function(context, unit) for each unit, in order.
 
         Tasks are taken only as workers become free, so an endless iterable
         needs no memory.
         """
-        tasks = iter(tasks)
-        for task in tasks:
-            # Starting processes takes longer than the last task.
-            more = list(itertools.islice(tasks, 1)) if self._is_ready() else []
+        units = iter(units)
+        for unit in units:
+            # Starting processes takes longer than the last unit.
+            more = list(itertools.islice(units, 1)) if self._is_ready() else []
             if more:
-                rest = itertools.chain([task], more, tasks)
+                rest = itertools.chain([unit], more, units)
                 yield from self._map_in_processes(function, rest)
                 return
-            yield function(self._context, task)
+            yield function(self._context, unit)
 
     def map_on_disk(
-        self, function: Callable[[Any, Any], Any], tasks: Iterable
+        self, function: Callable[[Any, Any], Any], units: Iterable
     ) -> Iterator:
-        """Same as `map`, for tasks that leave a file and are idempotent."""
-        return self.map(function, tasks)
+        """Same as `map`, for units that leave a file and are idempotent."""
+        return self.map(function, units)
 
-    def _map_in_processes(self, function, tasks):
+    def _map_in_processes(self, function, units):
         pool = self._pool = self._pool or self._start()
         try:
             waiting = [
-                pool.submit(_call, function, task)
-                for task in itertools.islice(tasks, 2 * self._count)
+                pool.submit(_call, function, unit)
+                for unit in itertools.islice(units, 2 * self._count)
             ]
             while waiting:
                 result = waiting.pop(0).result()
-                for task in itertools.islice(tasks, 1):
-                    waiting.append(pool.submit(_call, function, task))
+                for unit in itertools.islice(units, 1):
+                    waiting.append(pool.submit(_call, function, unit))
                 yield result
         except concurrent.futures.process.BrokenProcessPool:
             raise OSError(
@@ -143,7 +143,7 @@ class Workers:
         return self
 
     def __exit__(self, *exception) -> None:
-        """Ends the processes and drops tasks that have not begun."""
+        """Ends the processes and drops units that have not begun."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -177,8 +177,8 @@ def _begin(context):
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _call(function, task):
-    return function(_state["context"], task)
+def _call(function, unit):
+    return function(_state["context"], unit)
 
 
 def check_beam() -> None:
@@ -190,9 +190,9 @@ def check_beam() -> None:
 
 
 class BeamWorkers(Workers):
-    """Runs functions of (context, task) with a Beam runner.
+    """Runs functions of (context, unit) with a Beam runner.
 
-    Beam returns no results in order, so `map_on_disk` runs tasks that leave
+    Beam returns no results in order, so `map_on_disk` runs units that leave
     their result in a file, and then reads it by calling the same functions
     again. `map` (tokenizing, a tenth of the work) uses local workers.
     """
@@ -211,13 +211,13 @@ class BeamWorkers(Workers):
             logging.warning("Beam may not know its option --%s", name)
 
     def map_on_disk(
-        self, function: Callable[[Any, Any], Any], tasks: Iterable
+        self, function: Callable[[Any, Any], Any], units: Iterable
     ) -> Iterator:
-        """Runs the tasks as a pipeline, then reads their results."""
+        """Runs the units as a pipeline, then reads their results."""
         import apache_beam as beam
 
-        tasks = list(tasks)
-        if tasks:
+        units = list(units)
+        if units:
             context = pickle.dumps(self._context)
             with (
                 importable(),
@@ -225,16 +225,16 @@ class BeamWorkers(Workers):
             ):
                 _ = (
                     pipeline
-                    | beam.Create([pickle.dumps(task) for task in tasks])
+                    | beam.Create([pickle.dumps(unit) for unit in units])
                     | beam.Reshuffle()
-                    | beam.Map(_run_task, pickle.dumps(function), context)
+                    | beam.Map(_run_unit, pickle.dumps(function), context)
                 )
-        for task in tasks:
-            yield function(self._context, task)
+        for unit in units:
+            yield function(self._context, unit)
 
 
-def _run_task(task: bytes, function: bytes, context: bytes) -> None:
-    _load(function)(_load(context), pickle.loads(task))
+def _run_unit(unit: bytes, function: bytes, context: bytes) -> None:
+    _load(function)(_load(context), pickle.loads(unit))
 
 
 @functools.lru_cache(maxsize=4)

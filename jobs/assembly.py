@@ -9,7 +9,7 @@ loop.train(learner, strategy=strategy, phases=phases, options=options)
 """
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -216,7 +216,7 @@ def make_learner(
     learning_rate: float,
     num_train_steps: int,
     num_warmup_steps: int,
-    rate_multiplier: Callable[[str], float] | None = None,
+    rate_factors: Mapping[str, float] | None = None,
 ) -> step.Learner:
     """Makes the optimizer and its schedule, the loss scale and the clock.
 
@@ -228,7 +228,7 @@ def make_learner(
       learning_rate: the peak learning rate.
       num_train_steps: number of steps of all phases together.
       num_warmup_steps: number of steps in which the learning rate rises.
-      rate_multiplier: maps a variable's path to a factor on its learning rate.
+      rate_factors: maps variables' paths to factors on the learning rate.
 
     Raises:
       InputError: the model has fewer layers than --freeze_layers.
@@ -280,7 +280,7 @@ def make_learner(
             trained_variables(flags, model),
             schedule,
             clip_norm=flags.clip_norm or None,
-            rate_multiplier=rate_multiplier,
+            rate_factors=rate_factors,
             ema_decay=flags.ema_decay,
         )
         loss_scale = precision.LossScale() if is_float16 else None
@@ -321,26 +321,22 @@ def trained_variables(flags: settings.Optimizer, model: Any) -> list[Any]:
 
 
 def layer_factors(
-    num_layers: int, decay: float
-) -> Callable[[str], float] | None:
-    """Returns a function: path of a variable -> factor on its learning rate.
+    paths: Iterable[str], num_layers: int, decay: float
+) -> dict[str, float]:
+    """Returns factors on the learning rates of variables, by their paths.
 
-    The factors are 1 for the head and the pooler, decay for the top layer,
-    decay^2 for the layer below it, ..., decay^(num_layers + 1) for the
-    embeddings. Returns None for a decay of 1.
+    The factors are decay for the top layer, decay^2 for the layer below it,
+    ..., decay^(num_layers + 1) for the embeddings. Variables of the head and
+    the pooler have none.
     """
-    if decay == 1.0:
-        return None
-
-    def factor(path: str) -> float:
+    factors = {}
+    for path in paths:
         if path.startswith("bert/embeddings/"):
-            return decay ** (num_layers + 1)
-        if path.startswith("bert/encoder/layer_"):
+            factors[path] = decay ** (num_layers + 1)
+        elif path.startswith("bert/encoder/layer_"):
             layer = int(path.split("/")[2].removeprefix("layer_"))
-            return decay ** (num_layers - layer)
-        return 1.0
-
-    return factor
+            factors[path] = decay ** (num_layers - layer)
+    return factors
 
 
 def loop_options(

@@ -157,6 +157,13 @@ class Teacher:
         """The digest of the weights, to be compared on resuming."""
         return pretrained.contents(self.path, _FLAG)
 
+    @property
+    def _hyperparameters(self) -> dict[str, Any]:
+        """The values of the teacher's objective, its encoder's included."""
+        values = dict(vars(self.own))
+        values |= values.pop("config").to_dict()
+        return {f"teacher's {name}": value for name, value in values.items()}
+
     def with_targets(self, features: Features, builder: Builder) -> Features:
         """Returns the training set with the teacher's outputs.
 
@@ -175,8 +182,8 @@ class Teacher:
             facts = {
                 "inputs": _digest(features),
                 "precision": assembly.dtype_policy(config.devices),
-                "teacher": repr(self.own),
                 "attention": self.start.attention,
+                **self._hyperparameters,
                 **self.contents.to_json(),
             }
             write = functools.partial(_write, path, splits)

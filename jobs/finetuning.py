@@ -13,7 +13,7 @@ import gc
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -159,20 +159,35 @@ class Job:
             ),
             settings=settings.with_values(run.settings),
             objective=self.teacher.objective if self.teacher else None,
-            warm_start=task_model.warm_start,
-            evaluate=(
-                lambda: self.evaluate(task_model, is_training=True).values
-            )
-            if config.evaluates_while_training
-            else None,
-            # Not in a grid, which removes the checkpoints of a run at its end.
-            export=None
-            if config.is_grid
-            else functools.partial(writer.write_best, task_model.model),
-            rate_multiplier=assembly.layer_factors(
-                self.source.start.config.num_hidden_layers, config.layer_decay
+            rate_factors=assembly.layer_factors(
+                [variable.path for variable in task_model.model.variables],
+                self.source.start.config.num_hidden_layers,
+                config.layer_decay,
             ),
+            hooks=_RunHooks(job=self, task_model=task_model, writer=writer),
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _RunHooks(loop.Hooks):
+    """What the loop calls in a run of a job."""
+
+    job: Job
+    task_model: TaskModel
+    writer: ModelWriter
+
+    def warm_start(self) -> None:
+        """See loop.Hooks."""
+        self.task_model.warm_start()
+
+    def evaluate(self, phase: int) -> Mapping[str, float]:
+        """See loop.Hooks."""
+        return self.job.evaluate(self.task_model, is_training=True).values
+
+    def export(self, directory: str) -> None:
+        """See loop.Hooks; a grid removes a run's checkpoints at its end."""
+        if not self.job.config.is_grid:
+            self.writer.write_best(self.task_model.model, directory)
 
 
 class TrainingSet(NamedTuple):
@@ -190,10 +205,8 @@ def train_epochs(
     *,
     settings: stamp.Stamp,
     objective: step.Objective | None = None,
-    warm_start: Callable[[], None] | None = None,
-    evaluate: Callable[[], Mapping[str, float]] | None = None,
-    export: Callable[[str], None] | None = None,
-    rate_multiplier: Callable[[str], float] | None = None,
+    rate_factors: Mapping[str, float] | None = None,
+    hooks: loop.Hooks | None = None,
 ) -> int:
     """Trains a model for --num_train_epochs, or until evaluations end the run.
 
@@ -204,11 +217,9 @@ def train_epochs(
       training_set: the batches.
       settings: the settings that a resumed run compares.
       objective: the loss; by default that of the builder.
-      warm_start: assigns the pre-trained weights.
-      evaluate: returns metrics on held-out data, SCORE among them; called
-        after --eval_every_steps, else after every epoch.
-      export: see loop.Selection.
-      rate_multiplier: maps a variable's path to a factor on its learning rate.
+      rate_factors: maps variables' paths to factors on the learning rate.
+      hooks: evaluates after --eval_every_steps or every epoch, as the flags
+        say, with SCORE among the metrics; None for no evaluation.
 
     Returns:
       The step whose weights the model has now.
@@ -220,7 +231,9 @@ def train_epochs(
         run.num_train_epochs,
     )
     every = config.selection.eval_every_steps
-    epoch = math.ceil(training_set.num_examples / run.train_batch_size)
+    keeps_best = every > 0
+    if hooks is not None and config.evaluates_while_training and not every:
+        every = math.ceil(training_set.num_examples / run.train_batch_size)
     learner = assembly.make_learner(
         config,
         objective or builder.objective,
@@ -229,31 +242,28 @@ def train_epochs(
         learning_rate=run.learning_rate,
         num_train_steps=num_steps,
         num_warmup_steps=int(num_steps * config.warmup_proportion),
-        rate_multiplier=rate_multiplier,
+        rate_factors=rate_factors,
     )
     loop.train(
         learner,
         strategy=builder.strategy,
-        phases=[
-            loop.Phase(num_steps, training_set.make_batches, evaluate=evaluate)
-        ],
+        phases=[loop.Phase(num_steps, training_set.make_batches)],
         options=assembly.loop_options(
             config,
             num_steps,
             output_dir=run.directory,
             seed=run.random_seed,
             selection=loop.Selection(
-                every=every or (epoch if evaluate else 0),
-                keeps_best=every > 0,
+                every=every,
+                keeps_best=keeps_best,
                 metric=SCORE,
                 higher_is_better=True,
                 patience=config.selection.early_stopping_patience,
-                export=export,
             ),
             settings=settings,
             task_settings=builder.objective.stored,
         ),
-        warm_start=warm_start,
+        hooks=hooks,
     )
     return restore(config, model, run.directory)
 

@@ -14,7 +14,7 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, NoReturn
 
@@ -54,13 +54,11 @@ class Selection:
 
     Attributes:
         every: steps between evaluations; 0 for no evaluation.
-        metric: the name of the metric to compare, one of `Phase.evaluate`'s.
+        metric: the name of the metric to compare, one of `Hooks.evaluate`'s.
         higher_is_better: whether the highest value is the best.
         keeps_best: whether the best model is kept.
         patience: number of evaluations without a better value after which
             the run ends early; 0 for no early end.
-        export: writes the model into a directory in the form that users read;
-            called for `best/`.
     """
 
     every: int = 0
@@ -68,7 +66,6 @@ class Selection:
     higher_is_better: bool = False
     keeps_best: bool = True
     patience: int = 0
-    export: Callable[[str], None] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,23 +104,61 @@ class Phase(NamedTuple):
     Attributes:
         num_steps: number of steps.
         make_batches: returns endless batches from a given batch on.
-        evaluate: returns metrics on held-out data, e.g. {"loss": 2.0}.
-        describe_batch: takes the number of a batch in the phase; returns the
-            names of its records, for an error message.
-        diagnose: called when records cannot be read; raises InputError with the
-            name of the damaged record, which TensorFlow's error lacks.
-        throughput: takes the examples per second; returns further metrics.
-        samples: returns what the model predicts of a few examples, as JSON
-            values with a "text"; called after each evaluation.
     """
 
     num_steps: int
     make_batches: feed.MakeBatches
-    evaluate: Callable[[], Mapping[str, float]] | None = None
-    describe_batch: Callable[[int], str] | None = None
-    diagnose: Callable[[], None] | None = None
-    throughput: Callable[[float], Mapping[str, float]] | None = None
-    samples: Callable[[], Sequence[Mapping[str, Any]]] | None = None
+
+
+class Hooks:
+    """What only the owner of a run knows, and the loop calls.
+
+    A subclass overrides what it needs; these methods add nothing. `phase` is
+    the index of a phase.
+    """
+
+    def warm_start(self) -> None:
+        """Assigns the initial weights of a run without a checkpoint."""
+
+    def begin(self) -> None:
+        """Is called before the first step, when all checks have passed."""
+
+    def evaluate(self, phase: int) -> Mapping[str, float]:
+        """Returns metrics on held-out data, e.g. {"loss": 2.0}.
+
+        Is called if `Selection.every` is not 0.
+        """
+        raise NotImplementedError
+
+    def samples(self, phase: int) -> Sequence[Mapping[str, Any]]:
+        """Returns what the model predicts of a few examples, after evaluations.
+
+        Returns:
+            JSON values, each with a "text".
+        """
+        return ()
+
+    def export(self, directory: str) -> None:
+        """Writes the model into `best/` in the form that users read."""
+
+    def speed(
+        self, phase: int, examples_per_second: float
+    ) -> Mapping[str, float]:
+        """Returns metrics of the speed besides examples per second."""
+        return {}
+
+    def describe_batch(self, phase: int, number: int) -> str:
+        """Returns the names of the records of a phase's batch, for errors."""
+        return ""
+
+    def diagnose(self, phase: int, problem: str) -> None:
+        """Looks for the cause when a phase's records cannot be read.
+
+        TensorFlow's error does not say which record is damaged.
+
+        Raises:
+            InputError: it names the record.
+        """
 
 
 class Diverged(errors.InputError):
@@ -149,8 +184,7 @@ def train(
     strategy: tf.distribute.Strategy,
     phases: Sequence[Phase],
     options: Options,
-    warm_start: Callable[[], None] | None = None,
-    on_start: Callable[[], None] = lambda: None,
+    hooks: Hooks | None = None,
 ) -> int:
     """Trains through all phases, from the last checkpoint if there is one.
 
@@ -162,8 +196,7 @@ def train(
         strategy: the devices.
         phases: the steps, in order.
         options: how the run is carried out.
-        warm_start: assigns the initial weights of a run without a checkpoint.
-        on_start: called when all checks have passed.
+        hooks: what the loop calls besides; by default, nothing.
 
     Returns:
         The step that this call started from: the checkpoint's, or 0.
@@ -175,15 +208,16 @@ def train(
         SystemExit: the code is preemption.EXIT_CODE after SIGTERM, 0 after a
             dry run.
     """
-    loop = Loop(learner, strategy, options)
-    loop.restore(warm_start)
+    hooks = hooks or Hooks()
+    loop = Loop(learner, strategy, options, hooks)
+    loop.restore()
     first_step = loop.progress.step
     _check_same_step(first_step, strategy, options.output_dir)
     if options.flags.dry_run:
         for phase in phases:
             loop.report_cost(phase)
         raise SystemExit(0)
-    on_start()
+    hooks.begin()
     num_steps = sum(phase.num_steps for phase in phases)
     # A run of a given time plans its last step itself.
     end = learner.run_clock.end if learner.run_clock else num_steps
@@ -202,8 +236,8 @@ def train(
         with preemption.Preemption() as preempted:
             loop.open(preempted, end)
             first_of_phase = 0
-            for phase in phases:
-                loop.run_phase(phase, first_of_phase)
+            for index, phase in enumerate(phases):
+                loop.run_phase(index, phase, first_of_phase)
                 first_of_phase += phase.num_steps
         loop.writer.close()
     loop.warn_of_high_loss()
@@ -272,11 +306,13 @@ class Loop:
         learner: steps.Learner,
         strategy: tf.distribute.Strategy,
         options: Options,
+        hooks: Hooks,
     ):
         """Takes arguments of `train`; restores and writes nothing yet."""
         self.learner = learner
         self.strategy = strategy
         self.options = options
+        self.hooks = hooks
         self.progress = Progress()
         # Not a flag's value: it depends on the machine.
         replicas = {"replicas in fact": strategy.num_replicas_in_sync}
@@ -303,7 +339,7 @@ class Loop:
         self._interval_seconds = 0.0
         self._interval_steps = 0
 
-    def restore(self, warm_start: Callable[[], None] | None) -> None:
+    def restore(self) -> None:
         """Loads what the run continues from.
 
         Raises:
@@ -321,8 +357,7 @@ class Loop:
                     "(--save_checkpoints_steps): begins again at step 0",
                     self.options.output_dir,
                 )
-            if warm_start is not None:
-                warm_start()
+            self.hooks.warm_start()
             self.learner.optimizer.start_averages()
             return
         # A run begun in another precision has no loss scale.
@@ -388,17 +423,18 @@ class Loop:
             evaluates_again=self.progress.pending_evaluation,
         )
 
-    def run_phase(self, phase: Phase, first_step: int) -> None:
+    def run_phase(self, index: int, phase: Phase, first_step: int) -> None:
         """Trains until the end of a phase, if it has not ended already.
 
         Exits the process if a signal has come.
 
         Args:
+            index: the number of phases before it.
             phase: the phase.
             first_step: the number of steps in the phases before it.
         """
         progress = self.progress
-        self._phase, self._first_step = phase, first_step
+        self._phase, self._first_step = index, first_step
         self._last_step = first_step + phase.num_steps
         is_in_phase = first_step < progress.step <= self._last_step
         if is_in_phase and progress.pending_evaluation:
@@ -550,28 +586,24 @@ class Loop:
             tf.errors.InvalidArgumentError,
             UnicodeDecodeError,  # Of a message with bytes of a record.
         ) as error:
-            if self._phase.diagnose:
-                reason = errors.reason(error)
-                text = "step %d: %s; all records are read to find a damaged one"
-                logging.error(text, step, reason)
-                self._diagnose()
+            self._diagnose(f"step {step}: {errors.reason(error)}")
             raise
 
-    def _diagnose(self) -> None:
-        """Reads the records of the phase; exits if a signal comes."""
-        diagnose = self._phase.diagnose
-        assert diagnose is not None
+    def _diagnose(self, problem: str) -> None:
+        """Looks for a damaged record; exits if a signal comes."""
         try:
             with self.preempted.interruptible():
-                diagnose()
+                self.hooks.diagnose(self._phase, problem)
         except preemption.Interrupted:
             self.preempted.exit(self.preempted.signal)
 
     def _steps_to_next_action(self) -> int:
         options, step = self.options, self.progress.step
-        periods = [options.log_every, options.flags.save_checkpoints_steps]
-        if self._phase.evaluate:
-            periods.append(options.selection.every)
+        periods = (
+            options.log_every,
+            options.flags.save_checkpoints_steps,
+            options.selection.every,
+        )
         ends = [step + p - step % p for p in periods if p]
         ends += [x for x in options.flags.profile_range or () if x > step]
         return min([self._end(), *ends]) - step
@@ -605,8 +637,9 @@ class Loop:
             progress.step += 1
 
     def _raise_not_finite(self, loss: float, norm: float) -> NoReturn:
-        step, describe = self.progress.step, self._phase.describe_batch
-        records = describe(step - self._first_step) if describe else ""
+        step = self.progress.step
+        batch = step - self._first_step
+        records = self.hooks.describe_batch(self._phase, batch)
         self._raise_diverged(
             f"step {step}: the loss is {loss:g} and the norm of the gradients "
             f"{norm:g}",
@@ -644,7 +677,7 @@ class Loop:
         if self._is_due(self.options.log_every):
             self._write_interval(global_batch_size, skipped)
         every = self.options.selection.every
-        if not (self._phase.evaluate and every and self._is_due(every)):
+        if not (every and self._is_due(every)):
             return stop_signal
         if stop_signal:
             self.progress.pending_evaluation = True
@@ -665,23 +698,20 @@ class Loop:
         """
         progress = self.progress
         progress.pending_evaluation = True
-        evaluate = self._phase.evaluate
-        assert evaluate is not None
         # If one of several workers left, the others would wait for it.
         is_alone = not strategies.is_multi_worker(self.strategy)
         context = self.preempted.interruptible if is_alone else nullcontext
         with self.learner.optimizer.averaged():
             try:
                 with context():
-                    held_out = evaluate()
+                    held_out = self.hooks.evaluate(self._phase)
             except preemption.Interrupted:
                 return
             self.writer.write(
                 progress.step, {f"eval/{k}": v for k, v in held_out.items()}
             )
-            if self._phase.samples:
-                samples = self._phase.samples()
-                self.writer.write_samples(progress.step, samples)
+            samples = self.hooks.samples(self._phase)
+            self.writer.write_samples(progress.step, samples)
             if self.options.selection.keeps_best:
                 self._keep_if_best(held_out)
         progress.pending_evaluation = False
@@ -700,8 +730,7 @@ class Loop:
             progress.best,
         )
         if best != progress.best:
-            if self.options.selection.export:
-                self.options.selection.export(self.best.directory)
+            self.hooks.export(self.best.directory)
             progress.best, progress.best_step = best, progress.step
 
     def _write_interval(
@@ -726,8 +755,7 @@ class Loop:
             values["train/seconds_per_step"] = seconds
             rate = global_batch_size / seconds
             values["train/examples_per_second"] = rate
-            if self._phase.throughput:
-                values.update(self._phase.throughput(rate))
+            values.update(self.hooks.speed(self._phase, rate))
         self.writer.write(step, values)
         self.progress.interval = {}
         self._interval_seconds, self._interval_steps = 0.0, 0

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -134,7 +134,7 @@ class Optimizer:
         schedule: Callable[[tf.Tensor], tf.Tensor],
         *,
         clip_norm: float | None = 1.0,
-        rate_multiplier: Callable[[str], float] | None = None,
+        rate_factors: Mapping[str, float] | None = None,
         ema_decay: float | None = None,
     ):
         """Makes the slots.
@@ -144,7 +144,8 @@ class Optimizer:
             variables: Keras variables; their `path` keys decay and slots.
             schedule: maps the step to the learning rate.
             clip_norm: the largest global norm of the gradients, or None.
-            rate_multiplier: maps a variable's path to a factor on its rate.
+            rate_factors: maps variables' paths to factors on the learning
+                rate; 1 for the others.
             ema_decay: d of the moving average a = d a + (1 - d) w after every
                 step, or None for no average.
         """
@@ -152,7 +153,7 @@ class Optimizer:
         self.variables = list(variables)
         self.clip_norm = clip_norm
         self._rule = rule
-        self._multiplier = rate_multiplier or (lambda path: 1.0)
+        self._rate_factors = rate_factors or {}
         self._ema_decay = ema_decay
         self._names = _MOMENTS + (() if ema_decay is None else (AVERAGE,))
         self._slots = [
@@ -234,7 +235,7 @@ class Optimizer:
         rate = self.schedule(step)
 
         def move(variable, gradient, rate, step, is_applied, *slots, path):
-            rate = rate * self._multiplier(path)
+            rate = rate * self._rate_factors.get(path, 1.0)
 
             def apply():
                 self._rule.apply(

@@ -1,13 +1,13 @@
 """Makes pre-training shards from text, from end to end.
 
-    text -> token store    "tokenizing": one task per block of text
-         -> tables         "pairing": one task and table per some documents
-         -> shards         "writing": one task per slice of a shard
+    text -> token store    "tokenizing": one unit of work per block of text
+         -> tables         "pairing": one unit and table per some documents
+         -> shards         "writing": one unit per slice of a shard
 
 A table holds instances of some documents: each is a pair of segments and a
 random key. The global order is the order of all instances by their keys. Worker
-processes run the tasks. The result of a task depends on the recipe and the
-task's number alone, so the shards do not depend on the number of workers, or on
+processes run the units. The result of a unit depends on the recipe and the
+unit's number alone, so the shards do not depend on the number of workers, or on
 how often the run was killed.
 
 The shards are ranges of the global order. A large shard is written in slices,
@@ -19,7 +19,7 @@ which are then joined; masking is done when a slice is written:
 
 Memory does not grow with the corpus: a worker holds a block of text, the
 instances of one table, or a slice. It grows with the longest document, which
-one task pairs. Several runs on machines that share the working directory may
+one unit pairs. Several runs on machines that share the working directory may
 divide the shards among them (`ShardGroup`).
 """
 
@@ -79,13 +79,13 @@ class ShardGroup:
     count: int = 1
 
     def own(self, values: Iterable) -> list:
-        """Returns the shards or tasks of this run."""
+        """Returns the shards or units of this run."""
         return list(values)[self.index :: self.count]
 
     def own_first(self, values: Iterable) -> list:
-        """Returns all tasks, beginning with those of this run.
+        """Returns all units, beginning with those of this run.
 
-        Runs then begin with different tasks, so that few tasks are done twice.
+        Runs then begin with different units, so that few units are done twice.
         """
         values = list(values)
         turns = [(self.index + n) % self.count for n in range(self.count)]
@@ -109,7 +109,7 @@ def make(
     Args:
       recipe: the text, the settings and the names of the shards.
       manifest_path: path of the manifest, in the directory of the shards.
-      pool: runs the tasks; it affects the time, not the result.
+      pool: runs the units; it affects the time, not the result.
       group: the shards that this run makes.
       allow_single_document: whether the text may be one document, so that no
         next sentence can come from another document.
@@ -378,14 +378,14 @@ def _pair(
     size = -(-len(store.corpus.tokens) // _TABLES)
     documents_of_tables = store.document_groups(min(max(size, least), most))
     _warn_of_long_document(recipe, store.corpus, documents_of_tables)
-    tasks = group.own_first(enumerate(documents_of_tables))
+    units = group.own_first(enumerate(documents_of_tables))
     counts_of_tables = []
-    with bar.phase("pairing", len(tasks), "tables") as update:
-        for counts in pool.map_on_disk(write_table, tasks):
+    with bar.phase("pairing", len(units), "tables") as update:
+        for counts in pool.map_on_disk(write_table, units):
             counts_of_tables.append(counts)
             update(1)
     instances.merge_indexes(
-        work_dir.path_of(recipe, "index"), _tables(recipe, len(tasks))
+        work_dir.path_of(recipe, "index"), _tables(recipe, len(units))
     )
     total = PairCounts(*np.sum(counts_of_tables, axis=0).tolist())
     shards = len(recipe.output_files)
@@ -394,7 +394,7 @@ def _pair(
             f"only {total.instances} instances for {shards} shards: make fewer "
             "(--num_shards, or fewer names in --output_file)"
         )
-    return len(tasks), total
+    return len(units), total
 
 
 def _warn_of_long_document(
@@ -440,12 +440,12 @@ def _warn_of_pairs(
         )
 
 
-def write_table(recipe: Recipe, task: tuple[int, range]) -> PairCounts:
+def write_table(recipe: Recipe, unit: tuple[int, range]) -> PairCounts:
     """Pairs the segments of some documents, unless that was done before.
 
-    The task is the table's number and the numbers of its documents.
+    The unit is the table's number and the numbers of its documents.
     """
-    number, documents = task
+    number, documents = unit
     path = work_dir.table_path(recipe, number)
     receipt = work_dir.receipt(recipe, path)
     if receipt is None:
@@ -532,23 +532,23 @@ def _write_shards(
                 update(sum(len(x.ranks) for x in slices), is_new=False)
             else:
                 missing.append(slices)
-        tasks = itertools.chain.from_iterable(missing)
-        written = pool.map_on_disk(write_slice, tasks)
+        units = itertools.chain.from_iterable(missing)
+        written = pool.map_on_disk(write_slice, units)
         for slices in missing:
-            for task in slices:
+            for unit in slices:
                 next(written)
-                update(len(task.ranks))
+                update(len(unit.ranks))
             _join(recipe, slices)
 
 
-def write_slice(recipe: Recipe, task: Slice) -> None:
+def write_slice(recipe: Recipe, unit: Slice) -> None:
     """Writes the records of one slice, unless that was done before."""
-    if work_dir.receipt(recipe, task.path):
+    if work_dir.receipt(recipe, unit.path):
         return
-    with records.ShardWriter(task.path) as writer:
-        for columns in _batches(recipe, task):
+    with records.ShardWriter(unit.path) as writer:
+        for columns in _batches(recipe, unit):
             writer.write(records.encode(recipe.schema, columns))
-    work_dir.finish(recipe, task.path, records=writer.count)
+    work_dir.finish(recipe, unit.path, records=writer.count)
 
 
 def _join(recipe: Recipe, slices: list[Slice]) -> None:
@@ -576,14 +576,14 @@ def _join(recipe: Recipe, slices: list[Slice]) -> None:
         work_dir.discard(recipe, part.path)
 
 
-def _batches(recipe: Recipe, task: Slice) -> Iterator[dict[str, np.ndarray]]:
+def _batches(recipe: Recipe, unit: Slice) -> Iterator[dict[str, np.ndarray]]:
     """Yields the features of a slice's records, _BATCH_TOKENS at once."""
     selected = instances.read_ranks(
         work_dir.path_of(recipe, "index"),
-        _tables(recipe, task.tables),
-        task.ranks,
+        _tables(recipe, unit.tables),
+        unit.ranks,
     )
-    rng = recipe.rng("masking", task.ranks.start)
+    rng = recipe.rng("masking", unit.ranks.start)
     step = max(1, _BATCH_TOKENS // recipe.pairing.max_seq_length)
     if recipe.packing is None:
         for start in range(0, len(selected), step):
@@ -594,7 +594,7 @@ def _batches(recipe: Recipe, task: Slice) -> Iterator[dict[str, np.ndarray]]:
         lengths,
         masking.prediction_counts(lengths, recipe.masking),
         recipe.packing,
-        recipe.rng("packing", task.ranks.start),
+        recipe.rng("packing", unit.ranks.start),
     )
     # Instances of one row (a record) must follow each other.
     order = np.argsort(rows, kind="stable")
@@ -717,9 +717,9 @@ def log_totals(description: manifest.Manifest) -> None:
     )
 
 
-def _show_first_records(recipe: Recipe, task: Slice) -> None:
+def _show_first_records(recipe: Recipe, unit: Slice) -> None:
     """Logs the first records of a slice, before all others are written."""
-    columns = next(_batches(recipe, task))
+    columns = next(_batches(recipe, unit))
     tokens = recipe.vocabulary.tokens
     count = min(_EXAMPLES_SHOWN, len(columns["input_ids"]))
     logging.info(

@@ -116,7 +116,7 @@ class Recipe:
         return result
 
     def rng(self, purpose: str, number: int) -> np.random.Generator:
-        """Returns the random generator of one task.
+        """Returns the random generator of one unit of work.
 
         The text is part of the key. Otherwise training and held-out shards of
         the same seed would draw the same masks.

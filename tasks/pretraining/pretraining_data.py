@@ -224,21 +224,17 @@ class ShardSet:
 
         return make
 
-    def describe_batch(self, batch_size: int, seed: int) -> Callable:
-        """Returns the function that names the records of a training batch."""
-
-        def describe(batch: int) -> str:
-            located = pipelines.locate(
-                self.paths,
-                counts=self.counts,
-                batch_size=batch_size,
-                seed=seed,
-                batch=batch,
-            )
-            first = [f"{path} record {n + 1}" for path, n in located[:3]]
-            return f"{', '.join(first)} and {len(located) - len(first)} more"
-
-        return describe
+    def describe_batch(self, batch_size: int, seed: int, batch: int) -> str:
+        """Names the records of a training batch."""
+        located = pipelines.locate(
+            self.paths,
+            counts=self.counts,
+            batch_size=batch_size,
+            seed=seed,
+            batch=batch,
+        )
+        first = [f"{path} record {n + 1}" for path, n in located[:3]]
+        return f"{', '.join(first)} and {len(located) - len(first)} more"
 
     def check_records(self) -> None:
         """Reads all records; raises InputError that names a corrupt record."""

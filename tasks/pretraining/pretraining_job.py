@@ -3,7 +3,7 @@
 main -> run(config)
   open_job                  checks the files and opens the devices
   PretrainingJob.train      all phases; the model, its card, the report
-  PretrainingJob.evaluate   the held-out records of the last phase
+  PretrainingJob.evaluate_model   the held-out records of the last phase
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from tasks.pretraining import (
     redrawn_masks,
     settings,
 )
-from training import cost, feed, inference, loop
+from training import cost, feed, inference, loop, throughput
 from training import strategy as strategies
 from weights import model_directory, pretrained
 
@@ -44,7 +44,7 @@ def run(config: settings.PretrainingConfig) -> None:
     if config.do_train:
         warning = job.train()
     if config.do_eval:
-        warning = job.evaluate()
+        warning = job.evaluate_model()
     run_directory.announce(config.output_dir)
     if warning is not None:
         logging.warning("%s", warning)
@@ -111,7 +111,7 @@ def open_job(config: settings.PretrainingConfig) -> "PretrainingJob":
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PretrainingJob:
+class PretrainingJob(loop.Hooks):
     """A model, its objective and the records to train and evaluate it on."""
 
     config: settings.PretrainingConfig
@@ -126,7 +126,7 @@ class PretrainingJob:
         """Trains through all phases and writes the model and the report.
 
         Returns:
-          A warning about the result; None if `evaluate` will return it.
+          A warning about the result; None if `evaluate_model` will return it.
         """
         config = self.config
         num_steps = sum(phase.num_steps for phase in self.phases)
@@ -147,23 +147,21 @@ class PretrainingJob:
         loop.train(
             learner,
             strategy=self.strategy,
-            phases=list(map(self._phase, self.phases)),
+            phases=[
+                loop.Phase(x.num_steps, x.train.train_batches(*self._order))
+                for x in self.phases
+            ],
             options=assembly.loop_options(
                 config,
                 num_steps,
                 output_dir=config.output_dir,
                 seed=config.random_seed,
-                selection=loop.Selection(
-                    every=config.eval_every_steps, export=self._write_model
-                ),
+                selection=loop.Selection(every=config.eval_every_steps),
                 settings=self.settings,
             ),
-            warm_start=self._warm_start,
-            on_start=functools.partial(
-                assembly.write_run_config, config, self.strategy
-            ),
+            hooks=self,
         )
-        self._write_model(config.output_dir)
+        self.export(config.output_dir)
         if strategies.is_chief(self.strategy):
             self._begin_card()
             if not self.config.do_eval:
@@ -203,7 +201,12 @@ class PretrainingJob:
         }
         return compared | stamp.flags("evaluation", evaluation, extendable=True)
 
-    def _write_model(self, directory: str) -> None:
+    def begin(self) -> None:
+        """Writes the flags; see loop.Hooks."""
+        assembly.write_run_config(self.config, self.strategy)
+
+    def export(self, directory: str) -> None:
+        """Writes a model directory; see loop.Hooks."""
         if strategies.is_chief(self.strategy):
             config_flags.write_run_config(self.config, directory)
             model_directory.save(self.model, directory, self.tokenizer)
@@ -218,7 +221,7 @@ class PretrainingJob:
         most = self._num_batches(records) * self.config.eval_batch_size
         return min(most, sum(records.counts))
 
-    def evaluate(self) -> str | None:
+    def evaluate_model(self) -> str | None:
         """Evaluates the trained model, else the weights of --init_checkpoint.
 
         Writes the metrics on the held-out records of the last phase into
@@ -234,11 +237,9 @@ class PretrainingJob:
         step = loop.restore_model(self.model, output_dir)
         if step is None:
             pretrained.require_weights(self.config.init_checkpoint)
-            self._warm_start()
+            self.warm_start()
         held_out = self.phases[-1].held_out
-        values = self._evaluate(
-            self.phases[-1], held_out.eval_batches(self.config.eval_batch_size)
-        )
+        values = dict(self.evaluate(len(self.phases) - 1))
         evaluated = self._num_evaluated(held_out)
         if evaluated < sum(held_out.counts):
             logging.info(
@@ -265,7 +266,8 @@ class PretrainingJob:
                 return self._write_report(values)
         return None
 
-    def _warm_start(self) -> None:
+    def warm_start(self) -> None:
+        """Assigns the weights of --init_checkpoint; see loop.Hooks."""
         pretrained.assign(
             self.model, self.config.init_checkpoint, tokenizer=self.tokenizer
         )
@@ -378,41 +380,54 @@ class PretrainingJob:
             self.objective, self.model, self._words
         )
 
-    def _samples(self, phase: pretraining_data.Phase) -> list[dict[str, Any]]:
+    def samples(self, phase: int) -> Sequence[Mapping[str, Any]]:
+        """Returns predictions of held-out masked words; see loop.Hooks."""
         if self._words is None or not self._shows_predictions:
             return []
         batch_size = pretraining_report.NUM_SAMPLES
-        predictions = self._predictor(phase.held_out, batch_size, 1)
+        held_out = self.phases[phase].held_out
+        predictions = self._predictor(held_out, batch_size, 1)
         return pretraining_report.samples(predictions, self._words)
 
-    def _phase(self, phase: pretraining_data.Phase) -> loop.Phase:
-        order = (self.config.train_batch_size, self.config.random_seed)
-        train = phase.train
-        spec = _example_spec(train.schema)
+    @property
+    def _order(self) -> tuple[int, int]:
+        """The batch size and the seed of the order of the records."""
+        return self.config.train_batch_size, self.config.random_seed
+
+    def describe_batch(self, phase: int, number: int) -> str:
+        """See loop.Hooks."""
+        train = self.phases[phase].train
+        return train.describe_batch(*self._order, number)
+
+    def diagnose(self, phase: int, problem: str) -> None:
+        """Reads all records of a phase; see loop.Hooks."""
+        text = "%s; all records are read to find a damaged one"
+        logging.error(text, problem)
+        self.phases[phase].train.check_records()
+
+    def speed(
+        self, phase: int, examples_per_second: float
+    ) -> Mapping[str, float]:
+        """See loop.Hooks."""
+        return self._throughputs[phase](examples_per_second)
+
+    @functools.cached_property
+    def _throughputs(self) -> list[throughput.Throughput]:
+        return list(map(self._throughput, self.phases))
+
+    def _throughput(
+        self, phase: pretraining_data.Phase
+    ) -> throughput.Throughput:
+        spec = _example_spec(phase.train.schema)
         if self.masks is not None:
             spec = self.masks.example_spec(spec)
-        return loop.Phase(
-            phase.num_steps,
-            train.train_batches(*order),
-            evaluate=functools.partial(
-                self._evaluate,
-                phase,
-                phase.held_out.eval_batches(self.config.eval_batch_size),
+        return assembly.make_throughput(
+            self.config,
+            self.strategy,
+            tokens=phase.lengths.max_seq_length,
+            count_flops=functools.partial(
+                cost.training_flops, self.objective, self.model, spec
             ),
-            describe_batch=train.describe_batch(*order),
-            diagnose=train.check_records,
-            throughput=assembly.make_throughput(
-                self.config,
-                self.strategy,
-                tokens=phase.lengths.max_seq_length,
-                count_flops=functools.partial(
-                    cost.training_flops,
-                    self.objective,
-                    self.model,
-                    spec,
-                ),
-            ),
-            samples=functools.partial(self._samples, phase),
         )
 
     @functools.cached_property
@@ -421,29 +436,29 @@ class PretrainingJob:
             self.objective, self.model, strategy=self.strategy
         )
 
-    def _evaluate(
-        self,
-        phase: pretraining_data.Phase,
-        make_batches: feed.MakeBatches,
-    ) -> dict[str, float]:
-        """Evaluates on the held-out data of a phase.
+    @functools.cached_property
+    def _held_out_batches(self) -> list[feed.MakeBatches]:
+        """The held-out batches of each phase.
 
-        Args:
-          phase: the phase.
-          make_batches: makes the held-out batches of the phase; evaluations
-            with the same function share one pipeline.
+        Evaluations with the same function share one pipeline.
         """
-        most = self._num_batches(phase.held_out)
+        size = self.config.eval_batch_size
+        return [phase.held_out.eval_batches(size) for phase in self.phases]
+
+    def evaluate(self, phase: int) -> Mapping[str, float]:
+        """Evaluates on the held-out data of a phase; see loop.Hooks."""
+        held_out = self.phases[phase].held_out
+        most = self._num_batches(held_out)
         try:
             values = self._evaluator(
-                make_batches, max_steps=most, num_batches=most
+                self._held_out_batches[phase], max_steps=most, num_batches=most
             )
         except (
             tf.errors.DataLossError,
             tf.errors.InvalidArgumentError,
             UnicodeDecodeError,  # A message has bytes of a record.
         ):
-            phase.held_out.check_records()  # Names a damaged record.
+            held_out.check_records()  # Names a damaged record.
             raise
         # The exponential of a larger loss would overflow.
         perplexity = math.exp(min(values["masked_lm_loss"], 700.0))

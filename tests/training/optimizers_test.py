@@ -268,7 +268,7 @@ def test_decay_spares_layer_norm_and_every_bias(rule, path, decays):
     assert (moved < 1.0).all() if decays else (moved == 1.0).all()
 
 
-def test_rate_multiplier_scales_one_variable():
+def test_a_rate_factor_scales_one_variable():
     rule = optimizers.AdamW(weight_decay=0.0)
     plain = one_step(rule, "a/kernel", np.zeros(2), np.ones(2))
     half = one_step(
@@ -276,7 +276,7 @@ def test_rate_multiplier_scales_one_variable():
         "a/kernel",
         np.zeros(2),
         np.ones(2),
-        rate_multiplier=lambda path: 0.5,
+        rate_factors={"a/kernel": 0.5},
     )
     np.testing.assert_allclose(half, plain / 2, rtol=1e-6)
 

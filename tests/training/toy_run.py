@@ -233,6 +233,13 @@ def make(options):
             loss_scale = precision.LossScale(growth_steps=10)
     evaluator = inference.Evaluator(Objective(), model, strategy=scope)
 
+    class Hooks(loop.Hooks):
+        def evaluate(self, phase):
+            return evaluator(batches(options["batch"], number=3))
+
+        def describe_batch(self, phase, number):
+            return f"record {8 * number}"
+
     def go(output_dir):
         strategy.check_shared_folder(scope, output_dir)
         return loop.train(
@@ -248,10 +255,6 @@ def make(options):
                         options["overflow"],
                         length=length,
                     ),
-                    evaluate=lambda: evaluator(
-                        batches(options["batch"], number=3)
-                    ),
-                    describe_batch=lambda k: f"record {8 * k}",
                 )
                 for steps, length in options["phases"]
                 or [(options["steps"], LENGTH)]
@@ -274,6 +277,7 @@ def make(options):
                 settings=stamp.flags("result", options["settings"])
                 | stamp.flags("records", options["data_settings"]),
             ),
+            hooks=Hooks(),
         )
 
     return go, model, optimizer

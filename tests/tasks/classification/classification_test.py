@@ -152,17 +152,14 @@ def test_f1_of_several_labels_counts_what_is_there():
 
 
 def test_rates_fall_from_the_head_to_the_embeddings():
-    rate = assembly.layer_factors(12, 0.9)
-    assert rate("output_weights") == 1.0
-    assert rate("bert/pooler/dense/kernel") == 1.0
-    assert rate("bert/encoder/layer_11/output/dense/kernel") == (
-        pytest.approx(0.9)
-    )
-    assert rate("bert/encoder/layer_0/output/dense/kernel") == (
-        pytest.approx(0.9**12)
-    )
-    assert rate("bert/embeddings/LayerNorm/gamma") == pytest.approx(0.9**13)
-    assert assembly.layer_factors(12, 1.0) is None
+    expected = {
+        "bert/encoder/layer_11/output/dense/kernel": 0.9,
+        "bert/encoder/layer_0/output/dense/kernel": 0.9**12,
+        "bert/embeddings/LayerNorm/gamma": 0.9**13,
+    }
+    head = ["output_weights", "bert/pooler/dense/kernel"]
+    factors = assembly.layer_factors([*head, *expected], 12, 0.9)
+    assert factors == pytest.approx(expected)
 
 
 def test_a_grid_of_one_is_the_run_itself():
