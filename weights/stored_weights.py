@@ -382,8 +382,9 @@ def values(where: str, tensor: StoredTensor) -> np.ndarray:
         )
     value = np.ascontiguousarray(value, np.float32)
     # The sum is fast, and not finite if any value is not. It may overflow
-    # though all values are finite; only then is each value checked.
-    with np.errstate(over="ignore"):
+    # though all values are finite; only then is each value checked. Both
+    # infinities have no sum, of which NumPy would warn.
+    with np.errstate(over="ignore", invalid="ignore"):
         total = np.sum(value)
     if not np.isfinite(total) and not np.isfinite(value).all():
         raise errors.InputError(
