@@ -50,7 +50,8 @@ python convert_checkpoint.py --input=tiny_model --output_format=tf1 \
     --output=uncased_L-12_H-768_A-12
 printf 'aspirin\nibuprofen\n' > drugs.txt""",
     "classification": """cp -rL tiny_model bert-base
-cp -rL tiny_model bert-large""",
+cp -rL tiny_model bert-large
+(echo text,label; tail -n +2 train.csv) > reports.csv""",
     "embeddings": """cp -rL tiny_model bert-base
 printf 'anchor,positive\na,the river\nb,the paper\n' > dev_pairs.csv
 for i in $(seq 64); do echo "what $i,paper $i"; done > rows
