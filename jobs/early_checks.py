@@ -75,17 +75,17 @@ def _check_checkpoint(flag: str, path: str) -> None:
     )
 
 
-def as_trained(config: run_config.AnyConfig) -> run_config.AnyConfig:
+def with_trained_flags(config: run_config.AnyConfig) -> run_config.AnyConfig:
     """Returns a config whose remembered flags are those of the training.
 
-    See ModelSource.with_trained_flags, which says so. Nothing is known of a
-    training in a bucket.
+    ModelSource.with_trained_flags does the same later, and logs the flags. A
+    model in a bucket is not read here: its config is returned as it is.
     """
     folder = _model_folder(config)
     trained = folder and _object(os.path.join(folder, config_flags.RUN_CONFIG))
     if not trained or not trained.get("do_train"):
         return config
-    values = config.as_trained(trained)
+    values = config.remembered_values(trained)
     return config_flags.replace_unchecked(config, **values)
 
 

@@ -300,8 +300,11 @@ class FinetuningConfig(RunConfig):
         """Flags that have the value of the training if they are not given."""
         return ()
 
-    def as_trained(self, trained: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values of remembered flags that differ from this config.
+    def remembered_values(self, trained: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns flag -> value of the training, to be used instead of this.
+
+        These are the `remembered` flags that are not given and had another
+        value; none for a config that trains.
 
         Args:
           trained: the flags of the model's training, {} if they are unknown.
@@ -315,7 +318,7 @@ class FinetuningConfig(RunConfig):
             for name in self.remembered
             if name not in chosen
             and trained.get(name) not in (None, values[name])
-            # Others are refused by those who read the file to use it.
+            # run_directory.flags refuses a value of another type.
             and isinstance(trained[name], config_flags.kind_of(self, name))
         }
 
@@ -343,12 +346,18 @@ class FinetuningConfig(RunConfig):
 
     @property
     def needs_evaluation(self) -> bool:
-        """Whether the command trains, and evaluates to do so."""
+        """Whether training needs a development set.
+
+        It evaluates while it trains, or compares the runs of a grid.
+        """
         return self.evaluates_while_training or (self.do_train and self.is_grid)
 
     @property
     def selects_by_evaluation(self) -> bool:
-        """Whether the command trains, and compares runs or checkpoints."""
+        """Whether evaluations decide which weights training keeps.
+
+        Those of the best run of a grid, or of the best step of a run.
+        """
         return self.do_train and (
             self.is_grid or self.selection.eval_every_steps > 0
         )

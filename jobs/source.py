@@ -42,14 +42,13 @@ class ModelSource:
         weights.
       folder: the folder of the weights, which may have files of the task; None
         for random weights.
-      step: the training step of its weights; 0 if it was not trained in
-        --output_dir, or if it is trained now.
-      trained: the flags of its training, {} if they are unknown.
+      step: the training step of a FINISHED model; 0 in other cases.
+      trained: the flags with which these weights were trained, {} if they are
+        unknown.
       stored: what the checkpoint of an unfinished training stores about its
         task; {} in other cases.
-      last_prediction_dir: --output_dir, if its run_config.json has the same
-        --init_checkpoint, so that an earlier prediction may have stored a
-        threshold there; else None. Not used for a finished model.
+      last_prediction_dir: --output_dir, if the last command there used the
+        same weights and may have stored a threshold for them; else None.
     """
 
     case: Case
@@ -68,7 +67,7 @@ class ModelSource:
         These are `config.remembered`. The config of a training is returned as
         it is.
         """
-        values = config.as_trained(self.trained)
+        values = config.remembered_values(self.trained)
         if values:
             texts = [f"--{name}={value}" for name, value in values.items()]
             logging.info("as the model was trained: %s", " ".join(texts))
@@ -119,19 +118,19 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         folder = output_dir
     elif start.init_checkpoint is not None:
         folder = file_system.folder_of(start.init_checkpoint)
-    was_given = _was_given(
+    had_same_weights = _last_command_used(
         init_checkpoint, weights=start.init_checkpoint, output_dir=output_dir
     )
     source = ModelSource(
         case=case,
         start=start,
         folder=folder,
-        last_prediction_dir=output_dir if was_given else None,
+        last_prediction_dir=output_dir if had_same_weights else None,
         trained=(folder and run_directory.training_flags(folder)) or {},
     )
     pretrained.check_positions(
         start.config,
-        config.as_trained(source.trained).get(
+        config.remembered_values(source.trained).get(
             "max_seq_length", config.max_seq_length
         ),
     )
@@ -207,9 +206,14 @@ def _case(config: run_config.FinetuningConfig) -> Case:
 def checkpoint_folder(
     config: run_config.FinetuningConfig, output_dir: str
 ) -> str | None:
-    """Returns the folder of the checkpoint of a run that is used, if any.
+    """Returns the folder of the checkpoint with a run's weights, if any.
 
-    If the training stops early, the best weights are used, otherwise the last.
+    It is best/ in a run that stops early, else the run's directory.
+
+    Args:
+      config: the flags of the command, whose --output_dir has the flags of the
+        training if the command does not train.
+      output_dir: directory of the run, which in a grid is not --output_dir.
     """
     patience = config.selection.early_stopping_patience
     if not config.do_train:
@@ -286,10 +290,16 @@ def _check_tokenizer(
     )
 
 
-def _was_given(
+def _last_command_used(
     init_checkpoint: str | None, *, weights: str | None, output_dir: str
 ) -> bool:
-    """Returns whether the last command in a directory used these weights."""
+    """Returns whether the last command in a directory used these weights.
+
+    Args:
+      init_checkpoint: the flag.
+      weights: the path of the weights that it names; None for random ones.
+      output_dir: the directory.
+    """
     earlier = run_directory.flags(output_dir).get("init_checkpoint")
     if earlier is None or weights is None:
         return False

@@ -22,7 +22,7 @@ def check(config: ClassifierConfig) -> None:
     early_checks.check_head(
         config, (*kinds.SENTENCE_KINDS, examples.MULTIPLE_CHOICE)
     )
-    config = early_checks.as_trained(config)
+    config = early_checks.with_trained_flags(config)
     early_checks.check_positions(
         config,
         ""

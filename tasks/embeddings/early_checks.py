@@ -17,7 +17,7 @@ def check(config: EmbeddingsConfig) -> None:
       InputError: names the flag, or the file and its columns.
     """
     early_checks.check_model(config)
-    config = early_checks.as_trained(config)
+    config = early_checks.with_trained_flags(config)
     early_checks.check_positions(config)
     files = config.used_files
     early_checks.check_paths(config, files)

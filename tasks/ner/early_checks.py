@@ -14,7 +14,7 @@ def check(config: NerConfig) -> None:
     early_checks.check_model(config)
     if not config.bilstm.is_used:
         early_checks.check_head(config, [kinds.TOKEN_CLASSIFICATION])
-    config = early_checks.as_trained(config)
+    config = early_checks.with_trained_flags(config)
     early_checks.check_positions(config)
     files = config.files
     early_checks.check_paths(

@@ -15,7 +15,7 @@ def check(config: SquadConfig) -> None:
     if not config.ensemble_dirs:
         early_checks.check_model(config)
         early_checks.check_head(config, [kinds.QUESTION_ANSWERING])
-        early_checks.check_positions(early_checks.as_trained(config))
+        early_checks.check_positions(early_checks.with_trained_flags(config))
     for flag in ("train_file", "predict_file"):
         names = getattr(config, flag) or ""
         for name in file_system.split_names(names, file_system.exists):

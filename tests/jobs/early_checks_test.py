@@ -268,7 +268,9 @@ def test_the_settings_of_the_training_are_defaults(
     def values(*flags):
         arguments = [command, switch, "--output_dir=out", *flags]
         config = config_flags.parse(config_class, arguments)
-        found = config_flags.flat_values(early_checks.as_trained(config))
+        found = config_flags.flat_values(
+            early_checks.with_trained_flags(config)
+        )
         return {name: found[name] for name in trained}
 
     assert values() == trained

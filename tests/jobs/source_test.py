@@ -363,7 +363,7 @@ def test_a_name_of_the_hub_is_the_one_of_the_last_command(tmp_path):
     flags = json.dumps({"init_checkpoint": "hf://me/bert"})
     (tmp_path / "run_config.json").write_text(flags)
     for name, expected in (("hf://me/bert", True), ("hf://me/other", False)):
-        found = source._was_given(
+        found = source._last_command_used(
             name, weights="/cache/model.safetensors", output_dir=str(tmp_path)
         )
         assert found == expected
