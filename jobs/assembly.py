@@ -25,10 +25,10 @@ from training import (
     loop,
     optimizers,
     precision,
-    settings,
     step,
     throughput,
 )
+from training import settings as flag_groups
 from training import strategy as strategies
 from training.cpu import compiled_functions, onednn  # noqa: F401  Register.
 
@@ -39,7 +39,7 @@ _LINES, _MOST_STEPS_PER_LINE = 50, 100
 
 
 def make_strategy(
-    devices: settings.Devices, output_dir: str | None
+    devices: flag_groups.Devices, output_dir: str | None
 ) -> tf.distribute.Strategy:
     """Chooses the devices; call it before anything else uses one.
 
@@ -78,7 +78,7 @@ def make_strategy(
 
 
 def describe(
-    devices: settings.Devices, strategy: tf.distribute.Strategy
+    devices: flag_groups.Devices, strategy: tf.distribute.Strategy
 ) -> str:
     """Returns one line: devices, strategy, precision, XLA, determinism."""
     kinds = collections.Counter(
@@ -101,7 +101,7 @@ def describe(
     )
 
 
-def _xla(devices: settings.Devices) -> str:
+def _xla(devices: flag_groups.Devices) -> str:
     if tf.config.list_logical_devices("TPU") or uses_xla(devices):
         return "on"
     if compiles_functions(devices, _LEAST_STEPS):
@@ -143,12 +143,12 @@ def write_run_config(
         config_flags.write_run_config(config, config.output_dir)
 
 
-def dtype_policy(devices: settings.Devices) -> str:
+def dtype_policy(devices: flag_groups.Devices) -> str:
     """Returns the Keras policy of the model's layers."""
     return precision.policy(precision.choose(devices.precision))
 
 
-def uses_xla(devices: settings.Devices) -> bool:
+def uses_xla(devices: flag_groups.Devices) -> bool:
     """Returns whether XLA compiles the model: faster on GPUs, slower on CPUs.
 
     On a TPU, TensorFlow compiles the complete step by itself.
@@ -160,7 +160,9 @@ def uses_xla(devices: settings.Devices) -> bool:
     return bool(tf.config.list_logical_devices("GPU"))
 
 
-def compiles_functions(devices: settings.Devices, num_train_steps: int) -> bool:
+def compiles_functions(
+    devices: flag_groups.Devices, num_train_steps: int
+) -> bool:
     """Returns whether XLA compiles parts of every step on the CPU.
 
     This is faster in bfloat16, where TensorFlow's operations other than matrix
@@ -176,15 +178,15 @@ def compiles_functions(devices: settings.Devices, num_train_steps: int) -> bool:
     )
 
 
-def recomputed(loop: settings.Loop) -> str:
+def recomputed(flags: flag_groups.Loop) -> str:
     """Returns what the backward pass computes again; see BertEncoder."""
-    if loop.recompute:
+    if flags.recompute:
         return "blocks"
-    return "attention" if loop.recompute_attention else "nothing"
+    return "attention" if flags.recompute_attention else "nothing"
 
 
 def batch_lengths(
-    devices: settings.Devices,
+    devices: flag_groups.Devices,
     strategy: tf.distribute.Strategy,
     longest: int,
     *,
@@ -296,7 +298,7 @@ def progress_of(
     return lambda number: tf.minimum(number / num_train_steps, 1.0)
 
 
-def trained_variables(flags: settings.Optimizer, model: Any) -> list[Any]:
+def trained_variables(flags: flag_groups.Optimizer, model: Any) -> list[Any]:
     """Returns the variables of a model that are not frozen by flags.
 
     Raises:

@@ -2,7 +2,7 @@
 
     teacher = open_teacher(config, start, task.objective)  # checks
     features = teacher.with_targets(features, builder)     # predicts once
-    objective = teacher.objective                          # trains the student
+    objective = teacher.student_objective                  # trains the student
 
     loss = (1 - weight) * hard loss + weight * soft loss
 
@@ -143,14 +143,14 @@ class Teacher:
     Attributes:
       path: path of the teacher's weights.
       start: the teacher's hyperparameters and tokenizer.
-      own: the teacher's objective.
-      objective: the student's objective.
+      objective: the teacher's objective.
+      student_objective: the student's.
     """
 
     path: str
     start: pretrained.Start
-    own: Objective
-    objective: StudentObjective
+    objective: Objective
+    student_objective: StudentObjective
 
     @functools.cached_property
     def contents(self) -> stamp.Stamp:
@@ -160,7 +160,7 @@ class Teacher:
     @property
     def _hyperparameters(self) -> dict[str, Any]:
         """The values of the teacher's objective, its encoder's included."""
-        values = dict(vars(self.own))
+        values = dict(vars(self.objective))
         values |= values.pop("config").to_dict()
         return {f"teacher's {name}": value for name, value in values.items()}
 
@@ -172,7 +172,7 @@ class Teacher:
           builder: the student's builder, which gives devices and flags. All
             workers call this, because they predict together.
         """
-        config, per_token = builder.config, self.own.per_token
+        config, per_token = builder.config, self.objective.per_token
         splits = np.arange(len(features) + 1)
         if per_token:
             splits = features.row_splits
@@ -212,7 +212,7 @@ class Teacher:
         """
         logging.info("the teacher predicts %d examples", len(features))
         teacher = dataclasses.replace(
-            builder, start=self.start, objective=self.own
+            builder, start=self.start, objective=self.objective
         ).build(seed=0)
         try:
             teacher.assign(self.path)
@@ -223,7 +223,7 @@ class Teacher:
         for batch in teacher.predictions(features, size):
             rows = batch.pop("example_index")
             for name, values in batch.items():
-                count = values.shape[1] if self.own.per_token else 1
+                count = values.shape[1] if self.objective.per_token else 1
                 values = values.reshape(len(rows), count, -1)
                 if name not in targets:
                     shape = (splits[-1], values.shape[-1])
@@ -278,14 +278,14 @@ def open_teacher(
             config.max_seq_length,
         )
     try:
-        own = objective.of_teacher(teacher.config, folder)
+        teacher_objective = objective.of_teacher(teacher.config, folder)
     except errors.InputError as error:
         raise errors.InputError(f"{given}: {error}") from error
     return Teacher(
         path=path,
         start=teacher,
-        own=own,
-        objective=StudentObjective(
+        objective=teacher_objective,
+        student_objective=StudentObjective(
             task=objective,
             temperature=flags.temperature,
             weight=flags.weight,

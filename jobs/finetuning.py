@@ -33,7 +33,8 @@ from jobs import source as model_source
 from jobs.outputs import ModelWriter
 from jobs.task import Evaluation, Task
 from jobs.task_model import Builder, TaskModel
-from training import checkpoints, feed, loop, metric_writer, step
+from training import checkpoints, feed, loop, metric_writer
+from training import step as steps
 from training import strategy as strategies
 from weights import model_directory, pretrained
 
@@ -158,7 +159,7 @@ class Job:
                 self.task.num_examples or len(features),
             ),
             settings=settings.with_values(run.settings),
-            objective=self.teacher.objective if self.teacher else None,
+            objective=self.teacher.student_objective if self.teacher else None,
             rate_factors=assembly.layer_factors(
                 [variable.path for variable in task_model.model.variables],
                 self.source.start.config.num_hidden_layers,
@@ -204,7 +205,7 @@ def train_epochs(
     training_set: TrainingSet,
     *,
     settings: stamp.Stamp,
-    objective: step.Objective | None = None,
+    objective: steps.Objective | None = None,
     rate_factors: Mapping[str, float] | None = None,
     hooks: loop.Hooks | None = None,
 ) -> int:

@@ -102,7 +102,7 @@ def begin(
       labels: names of the classes.
       weights: digest of the weights.
     """
-    hub = {
+    hub_fields = {
         "library_name": "transformers",
         "pipeline_tag": pipeline_tag,
         "datasets": list(datasets),
@@ -110,7 +110,7 @@ def begin(
     }
     card = {
         "title": title,
-        "hub": {name: value for name, value in hub.items() if value},
+        "hub": {name: value for name, value in hub_fields.items() if value},
         "labels": list(labels or ()),
         "data": dict(data),
         "evaluations": {},
@@ -242,7 +242,7 @@ def _of_base_model(init_checkpoint: str | None) -> dict[str, Any]:
 
 def _header(card: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of the YAML header."""
-    hub = card.get("hub", {})
+    hub_fields = card.get("hub", {})
     results = []
     for name, evaluation in card["evaluations"].items():
         metrics = [
@@ -252,15 +252,15 @@ def _header(card: Mapping[str, Any]) -> dict[str, Any]:
         ]
         content = evaluation["data"].get(name, name).partition(", SHA-256")[0]
         dataset = {"name": content, "type": "text", "split": name}
-        task = {"type": hub.get("pipeline_tag", "text-classification")}
+        task = {"type": hub_fields.get("pipeline_tag", "text-classification")}
         if metrics:
             results.append(
                 {"task": task, "dataset": dataset, "metrics": metrics}
             )
     if not results:
-        return dict(hub)
+        return dict(hub_fields)
     index = {"name": card["title"], "results": results}
-    return {**hub, "model-index": [index]}
+    return {**hub_fields, "model-index": [index]}
 
 
 def _yaml(value: Any, indent: str = "") -> Iterator[str]:

@@ -22,7 +22,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from foundation import errors, progress, stamp
+from foundation import errors, stamp
+from foundation import progress as progress_lib
 from training import (
     checkpoints,
     cost,
@@ -510,7 +511,7 @@ class Loop:
             number = min(steps_per_call, self._steps_to_next_action())
             self._profile()
             started = time.monotonic()
-            with progress.notice(_COMPILING) if is_first else nullcontext():
+            with progress_lib.notice(_COMPILING) if is_first else nullcontext():
                 results = self._call(train_step, batches, number)
             seconds = time.monotonic() - started
             self._add(results)

@@ -67,8 +67,11 @@ class ClassificationObjective:
 
         Outputs for endings and for values are not classes.
         """
-        kinds = (examples.CLASSIFICATION, examples.MULTI_LABEL)
-        return list(self.labels) if self.kind in kinds else None
+        has_classes = self.kind in (
+            examples.CLASSIFICATION,
+            examples.MULTI_LABEL,
+        )
+        return list(self.labels) if has_classes else None
 
     @property
     def stored(self) -> dict[str, Any]:

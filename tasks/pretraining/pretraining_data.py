@@ -437,7 +437,7 @@ def _open_set(
 
 
 def baseline(
-    records: ShardSet, batch_size: int = 256, most: int = -1
+    shards: ShardSet, batch_size: int = 256, most: int = -1
 ) -> dict[str, float]:
     """Returns the metrics that a model must exceed to have learned.
 
@@ -446,7 +446,7 @@ def baseline(
     frequency.
 
     Args:
-      records: the records whose labels are counted.
+      shards: the records whose labels are counted.
       batch_size: records per batch.
       most: the most batches to read; -1 for all.
 
@@ -457,7 +457,7 @@ def baseline(
         name: collections.Counter() for name in ("masked_lm", "next_sentence")
     }
     batches = pipelines.eval_batches(
-        records.paths, records.schema, batch_size=batch_size
+        shards.paths, shards.schema, batch_size=batch_size
     )
     for batch in batches.take(most).as_numpy_iterator():
         is_real = batch["is_real_example"] > 0

@@ -162,10 +162,10 @@ def open_members(
     """
     members = []
     for directory in directories:
-        settings = task_files.read_settings(directory)
-        if settings is None:  # A run of google-research/bert.
+        stored = task_files.read_settings(directory)
+        if stored is None:  # A run of google-research/bert.
             path = os.path.join(directory, outputs.NULL_ODDS)
-            settings = task_files.SquadSettings(
+            stored = task_files.SquadSettings(
                 version_2_with_negative=file_system.exists(path)
             )
         tokenizer = None
@@ -176,8 +176,8 @@ def open_members(
                 directory=directory,
                 weights=model_card.weights_of(directory),
                 sizes=_read_sizes(directory, sizes),
-                with_negative=settings.version_2_with_negative,
-                threshold=settings.null_score_diff_threshold,
+                with_negative=stored.version_2_with_negative,
+                threshold=stored.null_score_diff_threshold,
                 tokenizer=tokenizer,
             )
         )

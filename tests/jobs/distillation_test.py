@@ -44,7 +44,7 @@ def teacher_model(job):
     """Returns the teacher as a model that predicts."""
     teacher = job.teacher
     builder = dataclasses.replace(
-        job.builder, start=teacher.start, objective=teacher.own
+        job.builder, start=teacher.start, objective=teacher.objective
     )
     model = builder.build(seed=0)
     model.assign(teacher.path)
@@ -53,7 +53,7 @@ def teacher_model(job):
 
 def check_batches(job, features, model):
     """A model that is its own teacher has nothing to learn of it."""
-    objective = job.teacher.objective
+    objective = job.teacher.student_objective
     batches = length_groups.train_batches(
         features, batch_size=4, seed=1, lengths=job.builder.lengths
     )
