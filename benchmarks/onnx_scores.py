@@ -2,17 +2,21 @@ r"""Compares a model in onnxruntime, in float32 and in int8, with ours.
 
     python benchmarks/onnx_scores.py --model_dir=mrpc --data_dir=glue/MRPC \
         --output_dir=onnx/mrpc
-    python benchmarks/onnx_scores.py --model_dir=squad \
+    python benchmarks/onnx_scores.py --model_dir=ner --data_dir=conll2003 \
+        --output_dir=onnx/ner
+    python benchmarks/onnx_scores.py --model_dir=squad --every=10 \
         --predict_file=dev-v1.1.json --output_dir=onnx/squad
 
-export_model.py writes both files. With --data_dir (MRPC) or --predict_file
-(SQuAD), the scores of all three are printed; models of other tasks predict a
-few sentences. Exits with code 1 if a logit of the float32 model differs by more
-than 1e-4. Without onnx and onnxruntime only our model predicts.
+export_model.py writes both files. With --data_dir (of a task of
+run_classifier.py, or of CoNLL for a tagger) or --predict_file (SQuAD), the
+scores of all three on the development set are printed; without, the model
+predicts a few sentences. Exits with code 1 if a logit of the float32 model
+differs by more than 1e-4. Without onnx and onnxruntime only our model predicts.
 """
 
 import dataclasses
 import importlib.util
+import itertools
 import os
 import sys
 import time
@@ -42,9 +46,10 @@ class Config:
 
     model_dir: str = field("A model directory.")
     output_dir: str = field("Directory of the ONNX models.")
-    data_dir: str | None = field("Directory of MRPC.", None)
+    data_dir: str | None = field("The files of a task.", None)
+    task_name: str = field("Of run_classifier.py.", "mrpc")
     predict_file: str | None = field("SQuAD 1.1's JSON, also .gz.", None)
-    max_questions: int = field("Of --predict_file.", 100000)
+    every: int = field("Use every n-th question.", 1, at_least=1)
     batch_size: int = field("Examples per batch.", 16)
 
 
@@ -61,8 +66,10 @@ def main(config: Config) -> int:
     graph = task_graphs.make(opened)
     length, tokenizer = opened.max_seq_length, opened.start.tokenizer
     score = None
-    if config.data_dir:
-        features, score = mrpc(config, tokenizer, length)
+    if config.data_dir and graph.task == "token_classification":
+        features, score = conll(config, opened)
+    elif config.data_dir:
+        features, score = classification(config, tokenizer, length)
     elif config.predict_file:
         features, score = squad(config, tokenizer, graph.settings, length)
     else:
@@ -178,15 +185,17 @@ def show(
     print(f"{name}: {seconds:.2f} seconds{note}  {text}", flush=True)
 
 
-def mrpc(config: Config, tokenizer: Any, length: int) -> tuple[Any, Any]:
-    """Returns the features of MRPC's development set, and its metrics."""
+def classification(
+    config: Config, tokenizer: Any, length: int
+) -> tuple[Any, Any]:
+    """Returns the features of a task's development set, and its metrics."""
     import numpy as np
 
     from data import examples
     from tasks.classification import objective, sentence_tasks, settings
 
     task = sentence_tasks.open_task(
-        "mrpc", settings.Files(data_dir=config.data_dir)
+        config.task_name, settings.Files(data_dir=config.data_dir)
     )
     features = sentence_tasks.tokenize(
         task, "dev", tokenizer, max_seq_length=length, records_dir=None
@@ -196,11 +205,60 @@ def mrpc(config: Config, tokenizer: Any, length: int) -> tuple[Any, Any]:
         logits = np.concatenate([batch["logits"] for batch in batches])
         logits = logits[np.argsort(np.concatenate(rows))]
         return objective.scores(
-            ("accuracy", "f1"),
+            task.metrics,
             examples.CLASSIFICATION,
             logits,
             task.label_ids("dev"),
         )
+
+    return features, score
+
+
+def conll(config: Config, opened: Any) -> tuple[Any, Any]:
+    """Returns the windows of CoNLL's development set, and its metrics."""
+    import numpy as np
+
+    from tasks.ner import ner_data, outputs, settings, tagging
+    from tasks.ner.tagger import Tagger
+
+    labels = opened.start.labels
+    data = ner_data.open_data(
+        ner_data.Files(flags=settings.Files(data_dir=config.data_dir)),
+        tag_scheme="auto",
+        model_scheme="bio2",
+        known_labels=labels,
+        num_outputs=len(labels),
+        trains=False,
+    )
+    windows = settings.WindowSettings(max_seq_length=opened.max_seq_length)
+    development = data.split(ner_data.DEV)
+    features = ner_data.prepare(
+        development,
+        ner_data.DEV,
+        opened.start.tokenizer,
+        windows,
+        records_dir=None,
+    )
+    objective = tagging.TaggingObjective(
+        config=opened.start.config, labels=labels
+    )
+
+    def score(rows: Sequence, batches: Sequence[dict]) -> dict[str, float]:
+        predictions = (
+            {**batch, "example_index": np.asarray(part)}
+            for part, batch in zip(rows, batches, strict=True)
+        )
+        tagger = Tagger(
+            windows=windows,
+            tokenizer=opened.start.tokenizer,
+            objective=objective,
+            predictions=lambda features: predictions,
+            scores=None,
+        )
+        logits = tagger.predict(features)
+        tags = tagger.tags(development.sentences, logits)
+        values = outputs.evaluate(data, ner_data.DEV, logits, tags).values
+        return {name: values[name] for name in ("precision", "recall", "f1")}
 
     return features, score
 
@@ -215,12 +273,14 @@ def squad(
     from tasks.squad.settings import AnswerRules, WindowSizes
 
     values = file_system.read_json(config.predict_file)
-    count = 0
+    number = itertools.count()
     for article in values["data"]:
         for paragraph in article["paragraphs"]:
-            left = max(0, config.max_questions - count)
-            paragraph["qas"] = paragraph["qas"][:left]
-            count += len(paragraph["qas"])
+            paragraph["qas"] = [
+                question
+                for question in paragraph["qas"]
+                if next(number) % config.every == 0
+            ]
         article["paragraphs"] = [x for x in article["paragraphs"] if x["qas"]]
     path = os.path.join(config.output_dir, "questions.json")
     os.makedirs(config.output_dir, exist_ok=True)
