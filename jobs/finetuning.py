@@ -4,7 +4,10 @@
     task_model, step = train_grid(job, writer)
     task_model, step = load(job)                       # instead of training
 
-train_grid -> Job.train -> train_epochs -> training.loop.train
+train_grid           skips finished runs, trains the others, loads the best
+  _train_run         trains a run, and writes its files in a fixed order
+    Job.train        features and settings of a run
+      train_epochs   steps, learner and options, for training.loop.train
 """
 
 import dataclasses
@@ -29,7 +32,7 @@ from jobs import (
     run_config,
     run_directory,
 )
-from jobs import source as model_source
+from jobs import source as source_lib
 from jobs.outputs import ModelWriter
 from jobs.task import Evaluation, Task
 from jobs.task_model import Builder, TaskModel
@@ -39,11 +42,9 @@ from training import strategy as strategies
 from weights import model_directory, pretrained
 
 TRAIN = "train"
-# Sets of fewer tokens are predicted in less time than the graph with copies of
-# the weights is made (docs/LOG.md).
+# While training, smaller sets are predicted without copies of the weights; see
+# inference.Predictor.while_weights_change. Measured in docs/LOG.md.
 _FEW_TOKENS = 50_000
-# Name of the metric that selects the best model, while training and in a grid.
-SCORE = grid.SCORE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,7 +58,7 @@ class Job:
       teacher: the model whose outputs are targets; None without one.
     """
 
-    source: model_source.ModelSource
+    source: source_lib.ModelSource
     builder: Builder
     task: Task
     teacher: distillation.Teacher | None = None
@@ -113,8 +114,8 @@ class Job:
           includes_evaluation: whether to include flags that affect
             evaluations.
         """
-        settings = self._initial_weights
-        settings |= model_source.tokenizer_settings(self.source.start.tokenizer)
+        settings = self._start_contents
+        settings |= source_lib.tokenizer_settings(self.source.start.tokenizer)
         settings |= stamp.flags("records", self.task.data_settings)
         if self.teacher is not None:
             settings |= self.teacher.contents
@@ -123,15 +124,31 @@ class Job:
         return settings
 
     @functools.cached_property
-    def _initial_weights(self) -> stamp.Stamp:
+    def _start_contents(self) -> stamp.Stamp:
         return pretrained.contents(self.source.start.init_checkpoint)
 
     @functools.cached_property
     def settings(self) -> stamp.Stamp:
-        """The settings that affect the results of all runs of the grid."""
+        """The settings that begun.json and result.json of a run store.
+
+        A grid refuses runs with other values, a single run does so when it has
+        finished; see grid.Run.check.
+        """
         flags = config_flags.affecting(self.config, "records", "result")
         selects = self.config.selects_by_evaluation
         return flags | self.resolved_settings(includes_evaluation=selects)
+
+    @property
+    def checkpoint_settings(self) -> stamp.Stamp:
+        """The settings that the checkpoints of a run store.
+
+        These are also devices and logging: a resumed run warns of all changes,
+        and refuses those of records and evaluations; see loop.Loop.restore.
+        """
+        selects = self.config.selection.eval_every_steps > 0
+        return assembly.settings_of(
+            self.config, self.resolved_settings(includes_evaluation=selects)
+        )
 
     def train(
         self, task_model: TaskModel, run: grid.Run, writer: ModelWriter
@@ -140,11 +157,6 @@ class Job:
         config, builder = self.config, self.builder
         features = self.features(TRAIN)
         self.source.start.check_segments(features)
-        selects_checkpoints = config.selection.eval_every_steps > 0
-        settings = assembly.settings_of(
-            config,
-            self.resolved_settings(includes_evaluation=selects_checkpoints),
-        )
         return train_epochs(
             builder,
             task_model.model,
@@ -158,7 +170,7 @@ class Job:
                 ),
                 self.task.num_examples or len(features),
             ),
-            settings=settings.with_values(run.settings),
+            settings=self.checkpoint_settings.with_values(run.settings),
             objective=self.teacher.student_objective if self.teacher else None,
             rate_factors=assembly.layer_factors(
                 [variable.path for variable in task_model.model.variables],
@@ -186,117 +198,13 @@ class _RunHooks(loop.Hooks):
         return self.job.evaluate(self.task_model, is_training=True).values
 
     def export(self, directory: str) -> None:
-        """See loop.Hooks; a grid removes a run's checkpoints at its end."""
+        """See loop.Hooks.
+
+        In a grid, best/ has no model, only a checkpoint, which is removed at
+        the end of the run.
+        """
         if not self.job.config.is_grid:
             self.writer.write_best(self.task_model.model, directory)
-
-
-class TrainingSet(NamedTuple):
-    """Endless training batches, and the number of examples per epoch."""
-
-    make_batches: feed.MakeBatches
-    num_examples: int
-
-
-def train_epochs(
-    builder: Builder,
-    model: Any,
-    run: grid.Run,
-    training_set: TrainingSet,
-    *,
-    settings: stamp.Stamp,
-    objective: steps.Objective | None = None,
-    rate_factors: Mapping[str, float] | None = None,
-    hooks: loop.Hooks | None = None,
-) -> int:
-    """Trains a model for --num_train_epochs, or until evaluations end the run.
-
-    Args:
-      builder: gives the flags, the objective and the devices.
-      model: the model, made in the strategy's scope.
-      run: the learning rate, the seed and the directory.
-      training_set: the batches.
-      settings: the settings that a resumed run compares.
-      objective: the loss; by default that of the builder.
-      rate_factors: maps variables' paths to factors on the learning rate.
-      hooks: evaluates after --eval_every_steps or every epoch, as the flags
-        say, with SCORE among the metrics; None for no evaluation.
-
-    Returns:
-      The step whose weights the model has now.
-    """
-    config = builder.config
-    num_steps = num_train_steps(
-        training_set.num_examples,
-        run.train_batch_size,
-        run.num_train_epochs,
-    )
-    every = config.selection.eval_every_steps
-    keeps_best = every > 0
-    if hooks is not None and config.evaluates_while_training and not every:
-        every = math.ceil(training_set.num_examples / run.train_batch_size)
-    learner = assembly.make_learner(
-        config,
-        objective or builder.objective,
-        model,
-        strategy=builder.strategy,
-        learning_rate=run.learning_rate,
-        num_train_steps=num_steps,
-        num_warmup_steps=int(num_steps * config.warmup_proportion),
-        rate_factors=rate_factors,
-    )
-    loop.train(
-        learner,
-        strategy=builder.strategy,
-        phases=[loop.Phase(num_steps, training_set.make_batches)],
-        options=assembly.loop_options(
-            config,
-            num_steps,
-            output_dir=run.directory,
-            seed=run.random_seed,
-            selection=loop.Selection(
-                every=every,
-                keeps_best=keeps_best,
-                metric=SCORE,
-                higher_is_better=True,
-                patience=config.selection.early_stopping_patience,
-            ),
-            settings=settings,
-            task_settings=builder.objective.stored,
-        ),
-        hooks=hooks,
-    )
-    return restore(config, model, run.directory)
-
-
-def num_train_steps(
-    num_examples: int, train_batch_size: int, num_train_epochs: float
-) -> int:
-    """Returns the steps of all epochs, computed as google-research/bert does.
-
-    Raises:
-      InputError: the result is less than one step.
-    """
-    steps = int(num_examples / train_batch_size * num_train_epochs)
-    if steps < 1:
-        raise errors.InputError(
-            f"--train_batch_size={train_batch_size}: {num_examples} examples "
-            f"in {num_train_epochs:g} epoch(s) do not fill one batch"
-        )
-    return steps
-
-
-def restore(
-    config: run_config.FinetuningConfig, model: Any, output_dir: str
-) -> int:
-    """Loads the weights of a run: with early stopping the best, else the last.
-
-    Returns:
-      Their step; 0 if the run has no checkpoint.
-    """
-    folder = model_source.checkpoint_folder(config, output_dir)
-    step = folder and loop.restore_model(model, folder)
-    return step or 0
 
 
 def open_run(
@@ -335,41 +243,6 @@ def open_run(
     return strategy
 
 
-def records_dir(
-    config: run_config.FinetuningConfig, strategy: Any
-) -> str | None:
-    """Returns the directory in which this process keeps tokenized examples.
-
-    Returns None without --write_records, and on workers other than the chief,
-    which share the chief's output_dir.
-    """
-    # A dry run writes nothing.
-    writes = config.write_records and not config.loop.dry_run
-    is_writer = writes and strategies.is_chief(strategy)
-    return config.output_dir if is_writer else None
-
-
-def load(job: Job) -> tuple[TaskModel, int]:
-    """Loads the model of a command that does not train.
-
-    Returns:
-      The model and its step; 0 if it was not trained in output_dir.
-
-    Raises:
-      InputError: there is no model, or it lacks the head of the task.
-    """
-    config, source = job.config, job.source
-    task_model = job.builder.build(config.random_seed)
-    if source.case == "UNFINISHED":
-        step = restore(config, task_model.model, config.output_dir)
-        logging.info(
-            "using the checkpoint of step %d in %s", step, config.output_dir
-        )
-        return task_model, step
-    task_model.assign(source.start.init_checkpoint)
-    return task_model, source.step
-
-
 def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
     """Trains all runs of a job's grid; returns the best model and its step.
 
@@ -389,7 +262,8 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
     runs = grid.plan(config.grid, config.random_seed, config.output_dir)
     _read_results(job, runs, results)
     assembly.write_run_config(config, job.builder.strategy)
-    # Before the first run ends: then the chief replaces model and kept.json.
+    # Read before a run ends: then the chief may replace model and kept.json,
+    # and other workers would read the new ones.
     saved = set()
     if model_directory.has_model(config.output_dir):
         saved = results.saved_runs()
@@ -409,7 +283,7 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
             logging.info("run %d of %d: %s", number, len(runs), run.name)
         task_model = None  # Two models need not fit into memory.
         task_model, last = _train_run(job, run, writer), run
-        if is_repeated:
+        if is_repeated:  # It may have diverged on another machine.
             results.check(run)
         saved = {run} if results.is_best(run) else saved
     best = results.best_run
@@ -437,9 +311,10 @@ def _read_results(
 ) -> None:
     """Adds the results of runs that an earlier command has finished.
 
-    A finished run with checkpoints is resumed instead, which trains no step.
-    Checkpoints that a killed command has not removed do not count: the model is
-    saved, and finished runs keep no checkpoints.
+    A finished run that has checkpoints is not added: it is resumed, which
+    trains no step and saves its model again. It is added nevertheless if
+    finished runs keep no checkpoints and output_dir has a model: then a killed
+    command has not removed the checkpoints.
 
     Raises:
       InputError: a run of the grid was begun with other settings.
@@ -505,12 +380,12 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
         result["failed"] = error.reason
     if is_grid and "failed" not in result:
         values = dict(job.evaluate(task_model).values)
-        if math.isfinite(values[SCORE]):
+        if math.isfinite(values[grid.SCORE]):
             result["values"] = values
         else:
             result["failed"] = (
                 f"step {result['step']}: the score on the development set is "
-                f"{values[SCORE]}"
+                f"{values[grid.SCORE]}"
             )
     if "failed" in result:
         logging.warning("%s: %s", run.name, result["failed"])
@@ -528,7 +403,7 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
             metric_writer.write_hyperparameters(
                 run.directory,
                 run.settings,
-                dict(sorted(metrics, key=lambda item: item[0] != SCORE)),
+                dict(sorted(metrics, key=lambda item: item[0] != grid.SCORE)),
                 result["step"],
             )
         run.finish(result)
@@ -546,3 +421,146 @@ def _remove_checkpoints(run: grid.Run) -> None:
     """Removes the checkpoints of a finished run, which its result replaces."""
     checkpoints.remove_all(run.directory)
     checkpoints.remove_all(os.path.join(run.directory, checkpoints.BEST))
+
+
+def load(job: Job) -> tuple[TaskModel, int]:
+    """Loads the model of a command that does not train.
+
+    Returns:
+      The model and its step; 0 if it was not trained in output_dir.
+
+    Raises:
+      InputError: there is no model, or it lacks the head of the task.
+    """
+    config, source = job.config, job.source
+    task_model = job.builder.build(config.random_seed)
+    if source.case == "UNFINISHED":
+        step = restore(config, task_model.model, config.output_dir)
+        logging.info(
+            "using the checkpoint of step %d in %s", step, config.output_dir
+        )
+        return task_model, step
+    task_model.assign(source.start.init_checkpoint)
+    return task_model, source.step
+
+
+class TrainingSet(NamedTuple):
+    """Endless training batches, and the number of examples per epoch."""
+
+    make_batches: feed.MakeBatches
+    num_examples: int
+
+
+def train_epochs(
+    builder: Builder,
+    model: Any,
+    run: grid.Run,
+    training_set: TrainingSet,
+    *,
+    settings: stamp.Stamp,
+    objective: steps.Objective | None = None,
+    rate_factors: Mapping[str, float] | None = None,
+    hooks: loop.Hooks | None = None,
+) -> int:
+    """Trains a model for --num_train_epochs, or until evaluations end the run.
+
+    Args:
+      builder: gives the flags, the objective and the devices.
+      model: the model, made in the strategy's scope.
+      run: the learning rate, the seed and the directory.
+      training_set: the batches.
+      settings: the settings that a resumed run compares.
+      objective: the loss; by default that of the builder.
+      rate_factors: maps variables' paths to factors on the learning rate.
+      hooks: evaluates after --eval_every_steps or every epoch, as the flags
+        say, with grid.SCORE among the metrics; None for no evaluation.
+
+    Returns:
+      The step whose weights the model has now.
+    """
+    config = builder.config
+    num_steps = num_train_steps(
+        training_set.num_examples,
+        run.train_batch_size,
+        run.num_train_epochs,
+    )
+    every = config.selection.eval_every_steps
+    keeps_best = every > 0
+    if hooks is not None and config.evaluates_while_training and not every:
+        every = math.ceil(training_set.num_examples / run.train_batch_size)
+    learner = assembly.make_learner(
+        config,
+        objective or builder.objective,
+        model,
+        strategy=builder.strategy,
+        learning_rate=run.learning_rate,
+        num_train_steps=num_steps,
+        num_warmup_steps=int(num_steps * config.warmup_proportion),
+        rate_factors=rate_factors,
+    )
+    loop.train(
+        learner,
+        strategy=builder.strategy,
+        phases=[loop.Phase(num_steps, training_set.make_batches)],
+        options=assembly.loop_options(
+            config,
+            num_steps,
+            output_dir=run.directory,
+            seed=run.random_seed,
+            selection=loop.Selection(
+                every=every,
+                keeps_best=keeps_best,
+                metric=grid.SCORE,
+                higher_is_better=True,
+                patience=config.selection.early_stopping_patience,
+            ),
+            settings=settings,
+            task_settings=builder.objective.stored,
+        ),
+        hooks=hooks,
+    )
+    return restore(config, model, run.directory)
+
+
+def num_train_steps(
+    num_examples: int, train_batch_size: int, num_train_epochs: float
+) -> int:
+    """Returns the steps of all epochs, computed as google-research/bert does.
+
+    Raises:
+      InputError: the result is less than one step.
+    """
+    steps = int(num_examples / train_batch_size * num_train_epochs)
+    if steps < 1:
+        raise errors.InputError(
+            f"--train_batch_size={train_batch_size}: {num_examples} examples "
+            f"in {num_train_epochs:g} epoch(s) do not fill one batch"
+        )
+    return steps
+
+
+def restore(
+    config: run_config.FinetuningConfig, model: Any, output_dir: str
+) -> int:
+    """Loads the weights of a run: with early stopping the best, else the last.
+
+    Returns:
+      Their step; 0 if the run has no checkpoint.
+    """
+    folder = source_lib.checkpoint_folder(config, output_dir)
+    step = folder and loop.restore_model(model, folder)
+    return step or 0
+
+
+def records_dir(
+    config: run_config.FinetuningConfig, strategy: Any
+) -> str | None:
+    """Returns the directory in which this process keeps tokenized examples.
+
+    Returns None without --write_records, and on workers other than the chief,
+    which share the chief's output_dir.
+    """
+    # A dry run writes nothing.
+    writes = config.write_records and not config.loop.dry_run
+    is_writer = writes and strategies.is_chief(strategy)
+    return config.output_dir if is_writer else None
