@@ -1,7 +1,7 @@
 """The training of a task: the runs of a grid, and the model that is kept.
 
     job = Job(source=source, builder=builder, task=task)
-    task_model, step = train_grid(job, writer)
+    task_model, step = train_grid(job, files)
     task_model, step = load(job)                       # instead of training
 
 train_grid           skips finished runs, trains the others, loads the best
@@ -33,15 +33,15 @@ from jobs import (
     run_directory,
 )
 from jobs import source as source_lib
-from jobs.outputs import ModelWriter
-from jobs.task import Evaluation, Task
+from jobs.outputs import Outputs
+from jobs.run_directory import RunFiles
+from jobs.task import TRAIN, Evaluation, Task
 from jobs.task_model import Builder, TaskModel
 from training import checkpoints, feed, loop, metric_writer
 from training import step as steps
 from training import strategy as strategies
 from weights import model_directory, pretrained
 
-TRAIN = "train"
 # While training, smaller sets are predicted without copies of the weights; see
 # inference.Predictor.while_weights_change. Measured in docs/LOG.md.
 _FEW_TOKENS = 50_000
@@ -151,7 +151,7 @@ class Job:
         )
 
     def train(
-        self, task_model: TaskModel, run: grid.Run, writer: ModelWriter
+        self, task_model: TaskModel, run: grid.Run, files: RunFiles
     ) -> int:
         """Trains one run of the grid; returns the step of its weights."""
         config, builder = self.config, self.builder
@@ -177,7 +177,7 @@ class Job:
                 self.source.start.config.num_hidden_layers,
                 config.layer_decay,
             ),
-            hooks=_RunHooks(job=self, task_model=task_model, writer=writer),
+            hooks=_RunHooks(job=self, task_model=task_model, files=files),
         )
 
 
@@ -187,7 +187,7 @@ class _RunHooks(loop.Hooks):
 
     job: Job
     task_model: TaskModel
-    writer: ModelWriter
+    files: RunFiles
 
     def warm_start(self) -> None:
         """See loop.Hooks."""
@@ -203,8 +203,10 @@ class _RunHooks(loop.Hooks):
         In a grid, best/ has no model, only a checkpoint, which is removed at
         the end of the run.
         """
-        if not self.job.config.is_grid:
-            self.writer.write_best(self.task_model.model, directory)
+        job, files = self.job, self.files
+        if files.is_chief and not job.config.is_grid:
+            config_flags.write_run_config(job.config, directory)
+            job.task.save(self.task_model.model, directory, files.tokenizer)
 
 
 def open_run(
@@ -243,7 +245,7 @@ def open_run(
     return strategy
 
 
-def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
+def train_grid(job: Job, files: RunFiles) -> tuple[TaskModel, int]:
     """Trains all runs of a job's grid; returns the best model and its step.
 
     A run that an earlier command has finished is trained again only if it is
@@ -252,13 +254,13 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
 
     Args:
       job: the training.
-      writer: saves the best model so far; has the results of all runs.
+      files: files of the command; gets the results of all runs.
 
     Raises:
       InputError: an earlier run of the grid had other settings, or all runs
         have diverged.
     """
-    config, results = job.config, writer.results
+    config, results = job.config, files.results
     runs = grid.plan(config.grid, config.random_seed, config.output_dir)
     _read_results(job, runs, results)
     assembly.write_run_config(config, job.builder.strategy)
@@ -282,7 +284,7 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
             number = runs.index(run) + 1
             logging.info("run %d of %d: %s", number, len(runs), run.name)
         task_model = None  # Two models need not fit into memory.
-        task_model, last = _train_run(job, run, writer), run
+        task_model, last = _train_run(job, run, files), run
         if is_repeated:  # It may have diverged on another machine.
             results.check(run)
         saved = {run} if results.is_best(run) else saved
@@ -351,7 +353,7 @@ def _announce_finished(
         _remove_checkpoints(run)
 
 
-def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
+def _train_run(job: Job, run: grid.Run, files: RunFiles) -> TaskModel:
     """Trains a run to its end, and keeps its model if it is the best.
 
     Writes begun.json, then checkpoints, then the model and kept.json if the run
@@ -362,7 +364,7 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
     Raises:
       InputError: the only run of a job has diverged.
     """
-    is_grid, results = job.config.is_grid, writer.results
+    is_grid, results = job.config.is_grid, files.results
     if is_grid and job.is_chief and not job.config.loop.dry_run:
         run.begin(job.settings)
     # The previous model and its compiled step form a reference cycle, which
@@ -371,7 +373,7 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
     task_model = job.builder.build(run.random_seed)
     result: dict[str, Any] = {"values": {}}
     try:
-        result["step"] = job.train(task_model, run, writer)
+        result["step"] = job.train(task_model, run, files)
         result["seconds"] = loop.training_seconds(run.directory)
     except loop.Diverged as error:
         if not is_grid:
@@ -391,8 +393,8 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
         logging.warning("%s: %s", run.name, result["failed"])
     result["settings"] = job.settings.with_values(run.settings).to_json()
     if results.add(run, result):
-        writer.save_model(task_model.model)
         if job.is_chief:
+            _save_model(job, files, task_model.model)
             results.keep(run)
     keeps_checkpoints = _keeps_checkpoints(job.config)
     if not keeps_checkpoints:  # Other workers may still read them.
@@ -410,6 +412,25 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
         if not keeps_checkpoints:
             _remove_checkpoints(run)
     return task_model
+
+
+def _save_model(job: Job, files: RunFiles, model: Any) -> None:
+    """Writes the model of the best run into output_dir, and begins its card.
+
+    The card of the same weights stays.
+    """
+    weights = files.new_weights(model)
+    job.task.save(
+        model, files.output_dir, files.tokenizer, is_same=weights is None
+    )
+    if weights is None:
+        return
+    card = job.task.card(files.training_flags)
+    files.begin_card(weights=weights, **card._asdict())
+    best = files.results.best
+    if best["values"]:  # The runs of a grid have been evaluated.
+        scores = job.task.scores(best["values"], best["step"])
+        Outputs(files).add_scores(scores)
 
 
 def _keeps_checkpoints(config: run_config.FinetuningConfig) -> bool:

@@ -143,7 +143,7 @@ def add_scores(
       name: name of the evaluation, such as "dev".
       data: description of each set.
       metrics: their names differ from those of other evaluations.
-      by_label: see task.Scores.
+      by_label: see outputs.Scores.
       note: a sentence on the metrics.
     """
     card = _read(directory)

@@ -1,23 +1,90 @@
-"""Writes the files of a run that all tasks have: model, card, metrics, report.
+"""What a task says of its model and its sets, and the files that say it.
 
-What a task says of its model and of an evaluation is in task.Card and
-task.Evaluated.
+    Card          of a new model, for its README.md
+    Scores        of a set, for README.md and files of scores
+    Description   of an evaluation: its scores, and what report.html shows
+
+`Outputs` writes the files of sets. run_directory.RunFiles, which it calls,
+writes those that do not depend on a task.
 """
 
+import dataclasses
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from foundation import config_flags, file_system
-from jobs import grid, run_config, run_directory
-from jobs.task import Evaluated, Scores, Task
+from foundation import file_system
+from jobs import report, run_directory
 
 REPORT = "report.html"
 RESULT_FILES = (run_directory.RESULTS_TEXT, run_directory.RESULTS_JSON, REPORT)
 
 
+class Card(NamedTuple):
+    """The task's part of the card of a new model.
+
+    title: what the model does.
+    data: the training set's description by name.
+    pipeline_tag: the Hub's name for the task.
+    datasets: the Hub's names of the training set, if it is there.
+    labels: names of the classes.
+    """
+
+    title: str
+    data: Mapping[str, str]
+    pipeline_tag: str
+    datasets: Sequence[str] = ()
+    labels: Sequence[str] | None = None
+
+
+class Scores(NamedTuple):
+    """Metrics of a set under the names of eval_results.txt.
+
+    name: name of the evaluation in the model card, such as "dev".
+    set_name: a short name of the set. The card uses it instead of `name` if
+      `name` is taken by another set. If None, that entry is replaced.
+    data: the description of each evaluated set by name.
+    values: the metrics.
+    by_label: rows of a table for the card: label, number of examples, number
+      of predictions, precision, recall, F1.
+    note: a sentence on the metrics for the card.
+    """
+
+    name: str
+    set_name: str | None
+    data: Mapping[str, str]
+    values: Mapping[str, float]
+    by_label: Sequence[Sequence[Any]] = ()
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Description:
+    """An evaluation as its files describe it.
+
+    Attributes:
+      scores: the metrics.
+      digest: identifies the content of the set.
+      files: name -> text of further files.
+      title: title of the report: the kind of the task and its data.
+      panels: the learning curves of the report.
+      sections: the task's own sections of the report.
+      facts: numbers at the top of the report.
+      shown: the metrics in the report's table; None for all.
+    """
+
+    scores: Scores
+    digest: str
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    title: str
+    panels: Sequence[report.Panel]
+    sections: Sequence[report.Section]
+    facts: Mapping[str, Any]
+    shown: Mapping[str, float] | None = None
+
+
 class Outputs:
-    """The files of a run; only the chief process writes."""
+    """Writes the files of evaluated and predicted sets, on the chief only."""
 
     def __init__(self, files: run_directory.RunFiles):
         """Writes nothing yet; `files` writes what needs no task."""
@@ -38,26 +105,26 @@ class Outputs:
         """Whether this process writes."""
         return self._files.is_chief
 
-    def write_evaluation(self, evaluated: Evaluated) -> None:
+    def write_evaluation(self, description: Description) -> None:
         """Writes metrics, the model card's scores, the report and files."""
         if not self.is_chief:
             return
-        scores = evaluated.scores
+        scores = description.scores
         assert scores.set_name is not None
         self.keep_other_sets(
-            *RESULT_FILES, set_name=scores.set_name, digest=evaluated.digest
+            *RESULT_FILES, set_name=scores.set_name, digest=description.digest
         )
         run_directory.write_eval_results(self.output_dir, scores.values)
         self.write_scores(
-            scores, digest=evaluated.digest, files=evaluated.files
+            scores, digest=description.digest, files=description.files
         )
-        shown = scores.values if evaluated.shown is None else evaluated.shown
+        shown = description.shown
         self._files.report(
-            evaluated.title,
-            values=shown,
-            panels=evaluated.panels,
-            sections=evaluated.sections,
-            facts=evaluated.facts,
+            description.title,
+            values=scores.values if shown is None else shown,
+            panels=description.panels,
+            sections=description.sections,
+            facts=description.facts,
         )
 
     def write_scores(
@@ -105,56 +172,3 @@ class Outputs:
             by_label=scores.by_label,
             note=scores.note,
         )
-
-
-class ModelWriter:
-    """Writes the trained models of a task; only the chief process does."""
-
-    def __init__(
-        self,
-        config: run_config.FinetuningConfig,
-        task: Task,
-        files: run_directory.RunFiles,
-    ):
-        """Writes nothing yet.
-
-        Args:
-          config: the flags.
-          task: describes its models.
-          files: files of the run; has the results of its grid.
-        """
-        self._config = config
-        self._task = task
-        self._files = files
-
-    @property
-    def results(self) -> grid.Results:
-        """The results of the grid's runs."""
-        return self._files.results
-
-    def write_best(self, model: Any, directory: str) -> None:
-        """Writes a model directory with the flags of its training."""
-        if self._files.is_chief:
-            config_flags.write_run_config(self._config, directory)
-            self._task.save(model, directory, self._files.tokenizer)
-
-    def save_model(self, model: Any) -> None:
-        """Writes the model into output_dir, and begins its card.
-
-        The card of the same weights stays.
-        """
-        files = self._files
-        if not files.is_chief:
-            return
-        weights = files.new_weights(model)
-        self._task.save(
-            model, files.output_dir, files.tokenizer, is_same=weights is None
-        )
-        if weights is None:
-            return
-        card = self._task.card(files.training_flags)
-        files.begin_card(weights=weights, **card._asdict())
-        best = self.results.best
-        if best["values"]:  # The runs of a grid have been evaluated.
-            scores = self._task.scores(best["values"], best["step"])
-            Outputs(files).add_scores(scores)

@@ -4,8 +4,8 @@ main -> run(config, make_task)
   source.resolve            which model does the command use?
   make_task                 reads and checks the files
   open_run                  devices; reserves output_dir
-  finetuning.train_grid     or finetuning.load
-  Task.evaluate             metrics and report
+  finetuning.train_grid     or finetuning.load, without --do_train
+  Task.evaluate             metrics and report, with --do_eval
   predict                   each set in blocks, continued after a kill
   Task.prompt
 """
@@ -23,8 +23,8 @@ from jobs import (
     source,
     streaming,
 )
-from jobs.outputs import ModelWriter, Outputs
-from jobs.task import Output, PredictedSet, PrintedSet, Task
+from jobs.outputs import Outputs
+from jobs.task import PredictedSet, PrintedSet, Task
 from jobs.task_model import Builder, TaskModel
 
 
@@ -49,8 +49,7 @@ def run(
     files = open_files(job)
     outputs = Outputs(files)
     if config.do_train:
-        writer = ModelWriter(config, task, files)
-        task_model, step = finetuning.train_grid(job, writer)
+        task_model, step = finetuning.train_grid(job, files)
         task.complete_training(task_model, outputs)
     else:
         task_model, step = finetuning.load(job)
@@ -60,10 +59,10 @@ def run(
             task.describe(evaluation, step, outputs.training_flags)
         )
     sets = task.predicted_sets(task_model, step)
-    finished = [predict(x, task_model, outputs) for x in sets]
+    blocks_of_sets = [predict(x, task_model, outputs) for x in sets]
     # After all files are written, so that a killed command predicts no block
     # twice.
-    for blocks in filter(None, finished):
+    for blocks in filter(None, blocks_of_sets):
         blocks.remove()
     run_directory.announce(config.output_dir)
     if config.do_train and job.is_chief:
@@ -113,7 +112,7 @@ def open_files(job: finetuning.Job) -> run_directory.RunFiles:
 def predict(
     predicted: PredictedSet | PrintedSet,
     task_model: TaskModel,
-    output: Output,
+    outputs: Outputs,
 ) -> streaming.Blocks | None:
     """Predicts a set block by block, and writes its files.
 
@@ -128,5 +127,5 @@ def predict(
     blocks = task_model.open_blocks(predicted.folder, predicted.settings)
     streaming.run(predicted.stream, blocks)
     if blocks is not None:
-        predicted.write(blocks, output)
+        predicted.write(blocks, outputs)
     return blocks

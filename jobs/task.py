@@ -3,25 +3,32 @@
     tasks/X/task.py: a class with the methods of `Task`
     task_model.Objective: the model's head, its loss and its predictions
 
-The runner calls these methods in this order:
+The constructor reads and checks the files. Then the runner uses, in this order:
 
-    features, evaluate      the training set; the development sets, also while
-                            training and after each run of a grid
-    save, card, scores      the model directory of the best run, and its card
-    describe                what the report says of an evaluation
-    predicted_sets          sets that are read, encoded, predicted and written
-                            block by block
-    prompt                  typed inputs
+    objective, max_seq_length   to build models
+    data_settings, evaluation_settings   what runs compare when they continue
+    features            the training set and the development sets, each once
+    evaluate            while training, after each run of a grid, and at the end
+                        if evaluates_at_end
+    save, card, scores  the model directory of the best run, and its card
+    complete_training   what is stored with this model later, e.g. a threshold
+    describe            the files and the report of the evaluation at the end
+    predicted_sets      sets that are read, encoded, predicted and written block
+                        by block
+    prompt              typed inputs
 """
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from data.features import Features
 from data.tokenization import wordpiece
-from jobs import report, streaming
+from jobs import streaming
+from jobs.outputs import Card, Description, Outputs, Scores
 from jobs.task_model import Objective, TaskModel
+
+TRAIN = "train"  # The training set, in Task.features.
 
 
 class Evaluation(Protocol):
@@ -30,107 +37,6 @@ class Evaluation(Protocol):
     @property
     def values(self) -> Mapping[str, float]:
         """Metrics by name, among them "score", by which runs are compared."""
-
-
-class Card(NamedTuple):
-    """The task's part of the card of a new model.
-
-    title: what the model does.
-    data: the training set's description by name.
-    pipeline_tag: the Hub's name for the task.
-    datasets: the Hub's names of the training set, if it is there.
-    labels: names of the classes.
-    """
-
-    title: str
-    data: Mapping[str, str]
-    pipeline_tag: str
-    datasets: Sequence[str] = ()
-    labels: Sequence[str] | None = None
-
-
-class Scores(NamedTuple):
-    """Metrics of a set under the names of eval_results.txt.
-
-    name: name of the evaluation in the model card, such as "dev".
-    set_name: a short name of the set. The card uses it instead of `name` if
-      `name` is taken by another set. If None, that entry is replaced.
-    data: the description of each evaluated set by name.
-    values: the metrics.
-    by_label: rows of a table for the card: label, number of examples, number
-      of predictions, precision, recall, F1.
-    note: a sentence on the metrics for the card.
-    """
-
-    name: str
-    set_name: str | None
-    data: Mapping[str, str]
-    values: Mapping[str, float]
-    by_label: Sequence[Sequence[Any]] = ()
-    note: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluated:
-    """The contents of the files of an evaluation.
-
-    Attributes:
-      scores: the metrics.
-      digest: identifies the content of the set.
-      files: name -> text of further files.
-      title: title of the report: the kind of the task and its data.
-      panels: the learning curves of the report.
-      sections: the task's own sections of the report.
-      facts: numbers at the top of the report.
-      shown: the metrics in the report's table; None for all.
-    """
-
-    scores: Scores
-    digest: str
-    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    title: str
-    panels: Sequence[report.Panel]
-    sections: Sequence[report.Section]
-    facts: Mapping[str, Any]
-    shown: Mapping[str, float] | None = None
-
-
-class Output(Protocol):
-    """Where a predicted set writes its files; see outputs.Outputs."""
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process writes."""
-
-    @property
-    def training_flags(self) -> Mapping[str, Any]:
-        """The flags of the model's training, else of this command."""
-
-    @property
-    def output_dir(self) -> str:
-        """The directory of the run."""
-
-    def keep_other_sets(
-        self, *names: str, set_name: str, digest: str
-    ) -> list[str]:
-        """Renames files of other sets; returns the paths to write to."""
-
-    def write_evaluation(self, evaluated: Evaluated) -> None:
-        """Writes metrics, the model card's scores, and the report."""
-
-    def add_scores(self, scores: Scores) -> None:
-        """Adds an evaluation to the card of the model in output_dir."""
-
-    def write_scores(
-        self, scores: Scores, *, digest: str, files: Mapping[str, str]
-    ) -> None:
-        """Writes files of scores, and adds the scores to the model's card.
-
-        Args:
-          scores: the metrics.
-          digest: identifies the content of the set.
-          files: name -> text.
-        """
 
 
 class PredictedSet(Protocol):
@@ -148,7 +54,7 @@ class PredictedSet(Protocol):
     def stream(self) -> streaming.Stream:
         """The items, and how their blocks are encoded and predicted."""
 
-    def write(self, blocks: streaming.Blocks, output: Output) -> None:
+    def write(self, blocks: streaming.Blocks, output: Outputs) -> None:
         """Writes the files of the set from the parts of its blocks."""
 
 
@@ -180,7 +86,7 @@ class Task(Protocol):
 
     @property
     def dev_splits(self) -> Sequence[str]:
-        """The sets whose features an evaluation reads."""
+        """The sets whose features `evaluate` receives; () if it needs none."""
 
     @property
     def evaluates_at_end(self) -> bool:
@@ -208,7 +114,7 @@ class Task(Protocol):
         """Returns the features of a training or development set.
 
         Args:
-          split: the set.
+          split: TRAIN, or one of dev_splits.
           records_dir: directory of tokenized records for later runs, if any.
         """
 
@@ -224,8 +130,8 @@ class Task(Protocol):
 
     def describe(
         self, evaluation: Any, step: int, flags: Mapping[str, Any]
-    ) -> Evaluated:
-        """Describes an evaluation for its files.
+    ) -> Description:
+        """Describes the evaluation at the end for its files.
 
         Args:
           evaluation: what `evaluate` returned.
@@ -260,7 +166,7 @@ class Task(Protocol):
     def scores(self, values: Mapping[str, float], step: int) -> Scores:
         """Returns the metrics of an evaluation under their released names."""
 
-    def complete_training(self, task_model: TaskModel, output: Output) -> None:
+    def complete_training(self, task_model: TaskModel, output: Outputs) -> None:
         """Adds what needs an evaluation to the model in output_dir.
 
         For example, the threshold of SQuAD 2.0.

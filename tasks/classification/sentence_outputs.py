@@ -307,41 +307,41 @@ def majority_label(texts: Iterable[Example]) -> str:
 # The report.
 
 
-def sections(evaluated: Evaluation) -> list[report.Section]:
+def sections(evaluation: Evaluation) -> list[report.Section]:
     """Returns the report's sections on one evaluated set."""
-    kind, overview = evaluated.task.kind, []
+    kind, overview = evaluation.task.kind, []
     if kind in (examples.CLASSIFICATION, examples.MULTIPLE_CHOICE):
-        overview.append(_confusions(evaluated))
-    if rows := by_label(evaluated):
+        overview.append(_confusions(evaluation))
+    if rows := by_label(evaluation):
         shown = report.table(BY_LABEL, rows, minor=["predicted"])
         overview.append(report.Section("By label", shown))
     if kind == examples.REGRESSION:
-        overview.append(_true_and_predicted(evaluated))
+        overview.append(_true_and_predicted(evaluation))
     else:
-        calibration = _calibration(evaluated)
+        calibration = _calibration(evaluation)
         overview.append(report.Section("Calibration", calibration))
     return [
         *overview,
-        report.Section("By length", _by_length(evaluated)),
-        report.Section("Worst mistakes", _worst_mistakes(evaluated)),
+        report.Section("By length", _by_length(evaluation)),
+        report.Section("Worst mistakes", _worst_mistakes(evaluation)),
     ]
 
 
-def _calibration(evaluated: Evaluation) -> Markup:
+def _calibration(evaluation: Evaluation) -> Markup:
     """Compares the probability of decisions with the fraction that is correct.
 
     A decision is the predicted class of an example; in a multi-label task,
     whether an example has a label.
     """
-    kind = evaluated.task.kind
-    probabilities = outcomes.probabilities(kind, evaluated.logits)
-    decisions = outcomes.decisions(kind, evaluated.logits)
+    kind = evaluation.task.kind
+    probabilities = outcomes.probabilities(kind, evaluation.logits)
+    decisions = outcomes.decisions(kind, evaluation.logits)
     if kind == examples.MULTI_LABEL:
         confidence = np.maximum(probabilities, 1 - probabilities).ravel()
-        is_right = (decisions == evaluated.label_ids).ravel()
+        is_right = (decisions == evaluation.label_ids).ravel()
     else:
         confidence = probabilities.max(axis=1)
-        is_right = decisions == evaluated.label_ids[:, 0]
+        is_right = decisions == evaluation.label_ids[:, 0]
     bins = np.minimum((confidence * _NUM_BINS).astype(int), _NUM_BINS - 1)
     rows, points, error = [], [], 0.0
     for number in np.unique(bins):
@@ -379,11 +379,11 @@ def _calibration(evaluated: Evaluation) -> Markup:
     )
 
 
-def _confusions(evaluated: Evaluation) -> report.Section:
+def _confusions(evaluation: Evaluation) -> report.Section:
     """Counts pairs of true and predicted classes (or choices)."""
-    labels = evaluated.task.labels
-    truth = evaluated.label_ids[:, 0]
-    predicted = evaluated.logits.argmax(axis=1)
+    labels = evaluation.task.labels
+    truth = evaluation.label_ids[:, 0]
+    predicted = evaluation.logits.argmax(axis=1)
     if len(labels) <= _MAX_CLASSES_IN_TABLE:
         matrix = sklearn.metrics.confusion_matrix(
             truth, predicted, labels=range(len(labels))
@@ -400,16 +400,16 @@ def _confusions(evaluated: Evaluation) -> report.Section:
     return report.Section("Confusions", report.table(header, rows))
 
 
-def by_label(evaluated: Evaluation) -> list[list[Any]]:
+def by_label(evaluation: Evaluation) -> list[list[Any]]:
     """Returns a row with the columns BY_LABEL for each label.
 
     Returns [] for regression and multiple choice, which have no labels.
     """
-    task = evaluated.task
+    task = evaluation.task
     if task.kind not in (examples.CLASSIFICATION, examples.MULTI_LABEL):
         return []
-    truth = evaluated.label_ids
-    predicted = outcomes.decisions(task.kind, evaluated.logits)
+    truth = evaluation.label_ids
+    predicted = outcomes.decisions(task.kind, evaluation.logits)
     if task.kind == examples.CLASSIFICATION:
         classes = np.arange(len(task.labels))
         truth, predicted = truth == classes, predicted[:, None] == classes
@@ -425,41 +425,41 @@ def by_label(evaluated: Evaluation) -> list[list[Any]]:
     return rows
 
 
-def _majority(evaluated: Evaluation) -> tuple[str, float]:
+def _majority(evaluation: Evaluation) -> tuple[str, float]:
     """Returns the set's most frequent label, and its fraction."""
-    counts = np.bincount(evaluated.label_ids[:, 0])
-    label = evaluated.task.labels[int(counts.argmax())]
+    counts = np.bincount(evaluation.label_ids[:, 0])
+    label = evaluation.task.labels[int(counts.argmax())]
     return label, float(counts.max() / counts.sum())
 
 
-def majority_fact(evaluated: Evaluation) -> dict[str, float]:
+def majority_fact(evaluation: Evaluation) -> dict[str, float]:
     """Returns the accuracy without a model, by its name in the report."""
-    if evaluated.task.kind != examples.CLASSIFICATION:
+    if evaluation.task.kind != examples.CLASSIFICATION:
         return {}
-    label, fraction = _majority(evaluated)
+    label, fraction = _majority(evaluation)
     return {f"accuracy of always {label}": fraction}
 
 
-def majority_note(evaluated: Evaluation) -> str:
+def majority_note(evaluation: Evaluation) -> str:
     """Returns a sentence on the accuracy without a model, or ""."""
-    if evaluated.task.kind != examples.CLASSIFICATION:
+    if evaluation.task.kind != examples.CLASSIFICATION:
         return ""
-    label, fraction = _majority(evaluated)
+    label, fraction = _majority(evaluation)
     return (
         f"To predict always `{label}`, the most frequent label, has the "
         f"accuracy {fraction:.4g}."
     )
 
 
-def _true_and_predicted(evaluated: Evaluation) -> report.Section:
+def _true_and_predicted(evaluation: Evaluation) -> report.Section:
     """Plots predicted over true values of up to _MAX_POINTS examples."""
-    truth = evaluated.label_ids[:, 0]
+    truth = evaluation.label_ids[:, 0]
     every_nth = slice(None, None, -(-len(truth) // _MAX_POINTS))
     with report.style():
         figure = Figure(figsize=(4.6, 4.2), layout="constrained")
         axes = figure.subplots()
         axes.scatter(
-            truth[every_nth], evaluated.logits[every_nth, 0], s=6, alpha=0.4
+            truth[every_nth], evaluation.logits[every_nth, 0], s=6, alpha=0.4
         )
         axes.axline((float(truth.mean()),) * 2, slope=1, color="gray")
         axes.set_xlabel("true value")
@@ -469,16 +469,16 @@ def _true_and_predicted(evaluated: Evaluation) -> report.Section:
     return report.Section("True and predicted", drawn)
 
 
-def _by_length(evaluated: Evaluation) -> Markup:
+def _by_length(evaluation: Evaluation) -> Markup:
     """Returns the metrics of equally large groups of similar length."""
-    task = evaluated.task
+    task = evaluation.task
     rows = []
-    for span, group in report.length_groups(evaluated.lengths, _LENGTH_GROUPS):
+    for span, group in report.length_groups(evaluation.lengths, _LENGTH_GROUPS):
         values = objective.scores(
             task.metrics,
             task.kind,
-            evaluated.logits[group],
-            evaluated.label_ids[group],
+            evaluation.logits[group],
+            evaluation.label_ids[group],
             positive=task.positive,
         )
         rows.append([span, len(group), *values.values()])
@@ -490,35 +490,35 @@ def _by_length(evaluated: Evaluation) -> Markup:
     return report.table(header, rows, minor=header[4:])
 
 
-def _worst_mistakes(evaluated: Evaluation) -> Markup:
+def _worst_mistakes(evaluation: Evaluation) -> Markup:
     """Returns the wrong predictions with the largest losses."""
-    task, logits = evaluated.task, evaluated.logits
-    losses = objective.example_losses(task.kind, logits, evaluated.label_ids)
+    task, logits = evaluation.task, evaluation.logits
+    losses = objective.example_losses(task.kind, logits, evaluation.label_ids)
     decisions = outcomes.decisions(task.kind, logits)
     if task.kind == examples.REGRESSION:
         is_wrong = losses > 0
     elif task.kind == examples.MULTI_LABEL:
-        is_wrong = (decisions != evaluated.label_ids).any(axis=1)
+        is_wrong = (decisions != evaluation.label_ids).any(axis=1)
     else:
-        is_wrong = decisions != evaluated.label_ids[:, 0]
+        is_wrong = decisions != evaluation.label_ids[:, 0]
     order = np.argsort(-losses, kind="stable")
     worst = order[is_wrong[order]][:_MAX_ERRORS]
     if not len(worst):
         return Markup("<p>None.</p>")
     numbers = set(worst.tolist())
     examples_by_index = {
-        i: x for i, x in enumerate(evaluated.texts) if i in numbers
+        i: x for i, x in enumerate(evaluation.texts) if i in numbers
     }
     names = outcomes.label_names(task.kind, task.labels, logits[worst])
     rows = []
     for i, name in zip(worst.tolist(), names, strict=True):
         labels: list[Any] = [str(examples_by_index[i].label), name]
         if task.kind == examples.REGRESSION:
-            labels = [float(evaluated.label_ids[i, 0]), float(logits[i, 0])]
+            labels = [float(evaluation.label_ids[i, 0]), float(logits[i, 0])]
         elif task.kind == examples.MULTI_LABEL:
             labels = [
                 ", ".join(itertools.compress(task.labels, chosen)) or "none"
-                for chosen in (evaluated.label_ids[i], decisions[i])
+                for chosen in (evaluation.label_ids[i], decisions[i])
             ]
         where = examples_by_index[i].where.rpartition("/")[2]
         loss = float(losses[i])

@@ -19,8 +19,9 @@ from data.features import Features
 from data.tokenization import wordpiece
 from foundation import config_flags, errors
 from jobs import report, run_directory, streaming
+from jobs.outputs import Card, Description, Outputs, Scores
 from jobs.source import ModelSource
-from jobs.task import Card, Evaluated, Output, PrintedSet, Scores
+from jobs.task import PrintedSet
 from jobs.task_model import TaskModel
 from tasks.classification import objective, sentence_outputs, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
@@ -189,12 +190,12 @@ class ClassificationTask:
 
     def describe(
         self, evaluation: Evaluation, step: int, flags: Mapping[str, Any]
-    ) -> Evaluated:
+    ) -> Description:
         """See jobs.task.Task."""
         sets = [self.sets.read(split) for split in self.dev_splits]
         name = os.path.basename(sets[0].path.rstrip("/"))
         metrics = self.sets.metrics
-        return Evaluated(
+        return Description(
             scores=self.scores(evaluation.values, step)._replace(
                 by_label=sentence_outputs.by_label(evaluation),
                 note=sentence_outputs.majority_note(evaluation),
@@ -224,7 +225,7 @@ class ClassificationTask:
             },
         )
 
-    def complete_training(self, task_model: TaskModel, output: Output) -> None:
+    def complete_training(self, task_model: TaskModel, output: Outputs) -> None:
         """Does nothing: the model is complete."""
 
     def predicted_sets(
@@ -393,7 +394,7 @@ class SentenceSet:
         if self._encoded_blocks > 1:
             self._statistics.warn(self._name, self._config.max_seq_length)
 
-    def write(self, blocks: streaming.Blocks, output: Output) -> None:
+    def write(self, blocks: streaming.Blocks, output: Outputs) -> None:
         """Writes the predictions, and the metrics of a set with labels."""
         submission = None if self._is_dev else self._config.glue_submission
         written = sentence_outputs.write_predictions(

@@ -13,8 +13,8 @@ from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
 from jobs import report, run_directory, streaming
+from jobs.outputs import Card, Description, Outputs, Scores
 from jobs.source import ModelSource
-from jobs.task import Card, Evaluated, Output, Scores
 from jobs.task_model import TaskModel
 from tasks.embeddings import objective, text_groups
 from tasks.embeddings.settings import EmbeddingsConfig
@@ -169,7 +169,7 @@ class EmbeddingsTask:
 
     def describe(
         self, evaluation: Evaluation, step: int, flags: Mapping[str, Any]
-    ) -> Evaluated:
+    ) -> Description:
         """See jobs.task.Task."""
         groups, values = self._sets[DEV], evaluation.values
         in_words = metric_writer.name_in_words
@@ -179,7 +179,7 @@ class EmbeddingsTask:
             panels[title] = (f"eval/{name}",)
         panels["Learning rate"] = ("train/learning_rate",)
         name = os.path.basename(groups.texts.path.rstrip("/"))
-        return Evaluated(
+        return Description(
             scores=self.scores(values, step),
             digest=groups.texts.digest,
             title=self._title(flags),
@@ -194,7 +194,7 @@ class EmbeddingsTask:
             },
         )
 
-    def complete_training(self, task_model: TaskModel, output: Output) -> None:
+    def complete_training(self, task_model: TaskModel, output: Outputs) -> None:
         """Does nothing: the model is complete."""
 
     def predicted_sets(
@@ -305,7 +305,7 @@ class TextSet:
         """Warns of text that truncation lost."""
         self._statistics.warn(self._lines.name, self._max_seq_length)
 
-    def write(self, blocks: streaming.Blocks, output: Output) -> None:
+    def write(self, blocks: streaming.Blocks, output: Outputs) -> None:
         """Writes the vectors, [N, H] in the order of the lines."""
         (path,) = output.keep_other_sets(
             VECTORS,

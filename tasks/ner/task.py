@@ -20,8 +20,9 @@ from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
 from jobs import run_directory, streaming, typed
+from jobs.outputs import Card, Description, Outputs, Scores
 from jobs.source import ModelSource
-from jobs.task import Card, Evaluated, Output, PrintedSet, Scores
+from jobs.task import PrintedSet
 from jobs.task_model import TaskModel
 from modeling import crf
 from tasks.ner import ner_data, outputs, raw_text, settings, tagging, windowing
@@ -185,7 +186,7 @@ class NerTask:
         evaluation: outputs.Evaluation,
         step: int,
         flags: Mapping[str, Any],
-    ) -> Evaluated:
+    ) -> Description:
         """See jobs.task.Task."""
         scores = self.scores(evaluation.values, step)
         values = scores.values
@@ -194,7 +195,7 @@ class NerTask:
         by_type = ("eval_precision_", "eval_recall_", "eval_f1_")
         tagged = self.data.split(DEV)
         predictions = outputs.columns(tagged, evaluation.predicted)
-        return Evaluated(
+        return Description(
             scores=scores,
             digest=self.data.summary(DEV).digest,
             files={
@@ -224,7 +225,7 @@ class NerTask:
         )
 
     def write_test(
-        self, output: Output, text: str, values: Mapping[str, float]
+        self, output: Outputs, text: str, values: Mapping[str, float]
     ) -> None:
         """Writes the scores of the test set.
 
@@ -240,7 +241,7 @@ class NerTask:
             files={outputs.SCORES.format(TEST): text},
         )
 
-    def complete_training(self, task_model: TaskModel, output: Output) -> None:
+    def complete_training(self, task_model: TaskModel, output: Outputs) -> None:
         """Does nothing: the model is complete."""
 
     def predicted_sets(
@@ -345,7 +346,7 @@ class TestSet:
         """Warns of tokens that were cut and of unknown characters."""
         self._statistics.warn(self._task.data.test.path)
 
-    def write(self, blocks: streaming.Blocks, output: Output) -> None:
+    def write(self, blocks: streaming.Blocks, output: Outputs) -> None:
         """Writes the predictions, and the scores of a set with tags."""
         test = self._task.data.test
         (path,) = output.keep_other_sets(
@@ -435,7 +436,7 @@ class RawTextSet:
         """Warns of tokens that were cut and of unknown characters."""
         self._statistics.warn(self._lines.name)
 
-    def write(self, blocks: streaming.Blocks, output: Output) -> None:
+    def write(self, blocks: streaming.Blocks, output: Outputs) -> None:
         """Writes entities.jsonl."""
         (path,) = output.keep_other_sets(
             outputs.ENTITIES,

@@ -25,8 +25,7 @@ from markupsafe import Markup
 
 from foundation import file_system
 from jobs import report, run_directory
-from jobs.outputs import RESULT_FILES
-from jobs.task import Evaluated, Output, Scores
+from jobs.outputs import RESULT_FILES, Description, Outputs, Scores
 from tasks.squad import blocks, dataset, metrics, prompt, settings
 from tasks.squad.decoding import Answer, AnswerList
 
@@ -200,16 +199,16 @@ def write_predictions(
 
 def write_set(
     evaluation: Evaluation,
-    blocks_: blocks.ReadableStore,
+    store: blocks.ReadableStore,
     sizes: settings.WindowSizes | None,
-    output: Output,
+    output: Outputs,
     step: int | None = None,
 ) -> None:
     """Writes the predictions and, if the set has answers, the scores.
 
     Args:
       evaluation: the predictions.
-      blocks_: blocks of the predictions.
+      store: blocks of the predictions.
       sizes: sizes of the windows; None if the blocks have no logits.
       output: files of the run.
       step: training step of the model; None for an ensemble.
@@ -224,12 +223,12 @@ def write_set(
         set_name=run_directory.set_name(question_set.paths),
         digest=" ".join(question_set.digests),
     )
-    write_predictions(output.output_dir, evaluation, blocks_, sizes)
+    write_predictions(output.output_dir, evaluation, store, sizes)
     if evaluation.values:
         output.write_evaluation(describe(evaluation, step))
 
 
-def describe(evaluation: Evaluation, step: int | None) -> Evaluated:
+def describe(evaluation: Evaluation, step: int | None) -> Description:
     """Describes the answers to a set and their scores for its files."""
     values = named(evaluation.values)
     if evaluation.threshold is not None:
@@ -238,7 +237,7 @@ def describe(evaluation: Evaluation, step: int | None) -> Evaluated:
         values["global_step"] = step
     question_set = evaluation.question_set
     exact = values.get("eval_exact_match", values.get("eval_exact"))
-    return Evaluated(
+    return Description(
         scores=Scores(
             name="dev",
             set_name=run_directory.set_name(question_set.paths),

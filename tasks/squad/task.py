@@ -14,8 +14,8 @@ from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
 from jobs import streaming
+from jobs.outputs import Card, Description, Outputs, Scores
 from jobs.source import ModelSource
-from jobs.task import Card, Evaluated, Output, Scores
 from jobs.task_model import TaskModel
 from tasks.squad import answering, blocks, dataset, outputs, windowing
 from tasks.squad import prompt as prompt_lib
@@ -238,12 +238,12 @@ class SquadTask:
         evaluation: outputs.Evaluation,
         step: int,
         flags: Mapping[str, Any],
-    ) -> Evaluated:
+    ) -> Description:
         """See jobs.task.Task."""
         del flags
         return outputs.describe(evaluation, step)
 
-    def complete_training(self, task_model: TaskModel, output: Output) -> None:
+    def complete_training(self, task_model: TaskModel, output: Outputs) -> None:
         """Stores the best threshold on --predict_file, if there is one."""
         sets = self.sets
         if (
@@ -350,7 +350,7 @@ class PredictFile:
             **dataclasses.asdict(self._task.rules),
         }
 
-    def write(self, store: streaming.Blocks, output: Output) -> None:
+    def write(self, store: streaming.Blocks, output: Outputs) -> None:
         """Writes the answers, the threshold, and the scores."""
         evaluation = self._task.evaluate_answers(store)
         outputs.write_set(

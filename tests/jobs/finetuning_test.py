@@ -12,7 +12,6 @@ from foundation import config_flags, errors
 from jobs import (
     assembly,
     finetuning,
-    outputs,
     run_directory,
 )
 from tasks.classification.settings import ClassifierConfig
@@ -66,13 +65,16 @@ def test_the_best_model_has_the_flags_of_its_training(tmp_path, is_chief):
     flags = "--task_name=mrpc --do_train --max_seq_length=64"
     argv = ["command", f"--output_dir={tmp_path}", *flags.split()]
     saved = []
-    writer = outputs.ModelWriter(
-        config_flags.parse(ClassifierConfig, argv),
-        types.SimpleNamespace(save=lambda *arguments: saved.append(arguments)),
-        types.SimpleNamespace(is_chief=is_chief, tokenizer="tokenizer"),
+    hooks = finetuning._RunHooks(
+        job=types.SimpleNamespace(
+            config=config_flags.parse(ClassifierConfig, argv),
+            task=types.SimpleNamespace(save=lambda *given: saved.append(given)),
+        ),
+        task_model=types.SimpleNamespace(model="model"),
+        files=types.SimpleNamespace(is_chief=is_chief, tokenizer="tokenizer"),
     )
     best = str(tmp_path / "best")
-    writer.write_best("model", best)
+    hooks.export(best)
     if not is_chief:
         assert not saved and not os.path.exists(best)
         return

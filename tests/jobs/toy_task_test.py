@@ -19,7 +19,7 @@ from data import schema
 from export import tensorflow_engine
 from foundation import config_flags
 from jobs import report, run_config, runner
-from jobs.task import Card, Evaluated, Scores
+from jobs.outputs import Card, Description, Scores
 from modeling import losses, models
 from weights import model_directory
 
@@ -132,7 +132,7 @@ class ToyTask:
         return Scores("train", "toys", {"train": "toys"}, named)
 
     def describe(self, evaluation, step, flags):
-        return Evaluated(
+        return Description(
             scores=self.scores(evaluation.values, step),
             digest="1",
             title="toys",
