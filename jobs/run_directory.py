@@ -317,10 +317,10 @@ def weights_digest(model: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunFiles:
-    """Writes the files of a run.
+    """Writes the card and the report of a run, whatever its task.
 
     Attributes:
-      output_dir: directory of the job.
+      output_dir: directory of the run.
       tokenizer: tokenizer of the model; None if no model is written.
       flags: all flags.
       given_flags: the flags that differ from their defaults.

@@ -4,7 +4,7 @@ A Stream has these methods:
 
     read        -> any iterator, e.g. of the rows of a table
     encode      items -> features                in a thread, one block ahead
-    predict     features -> predictions          the model, in the caller's
+    predict     features -> predictions          in the caller's thread
     parts       items, features, predictions     in a thread, one block behind
                 -> {"predictions.tsv": b"...", ...}
 
@@ -81,9 +81,9 @@ class Blocks:
             name of a flag for each value that a flag gives, for the message.
           continues: whether to use existing blocks. False for several workers,
             which must all predict the same blocks.
-          discards_changed: whether to remove blocks with other settings. True
-            for a command that has just trained: such blocks have the
-            predictions of an earlier model.
+          discards_changed: whether to remove blocks with other settings
+            instead of refusing them. True for a command that trains: they are
+            mostly those of an earlier model.
 
         Raises:
           InputError: the directory belongs to a prediction with other settings.

@@ -349,7 +349,7 @@ class Loop:
         # 1 own checkpoint in output_dir
         # 2 init_checkpoint
         # 3 scratch
-        # The order is important.
+        # The order is important. 2 and 3 are Hooks.warm_start.
         latest = self.saver.latest()
         if latest is None:
             if metric_writer.has_begun(self.options.output_dir):
@@ -408,7 +408,7 @@ class Loop:
         return progress.is_stopped or is_at_end
 
     def open(self, preempted: preemption.Preemption, end: int) -> None:
-        """Opens the files of metrics.
+        """Opens the files of metrics; `run_phase` may be called then.
 
         Args:
             preempted: holds the signal, once one has come.

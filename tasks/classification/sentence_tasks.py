@@ -426,7 +426,9 @@ def check_pairs(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceTask:
-    """A task whose splits can be read.
+    """The files, labels and metrics of a task of TASKS; made by `open_task`.
+
+    task.ClassificationTask, which the runner uses, has it as `sets`.
 
     Attributes:
       name: key in TASKS.
@@ -437,9 +439,10 @@ class SentenceTask:
         words; "" if they are two files.
       kept: names of the columns that predictions repeat.
       labels: names of the classes, in the order of the model's outputs.
-      read: read(split) returns the examples after checking that they can be
-        read; labels are required except in test sets. read(split,
-        is_labeled=True or False) requires or ignores labels and does not check.
+      read: function; read(split) returns the examples after checking that they
+        can be read, with labels except in test sets. read(split,
+        is_labeled=True) requires labels, read(split, is_labeled=False) ignores
+        them, and neither checks anything before the examples are iterated.
       dev_splits: the splits to evaluate, the most important first.
       test_splits: the splits to predict.
     """

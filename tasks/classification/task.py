@@ -53,6 +53,7 @@ class ClassificationTask:
                 f"--task_name is required: {config.output_dir} does not say "
                 "with which one a model was trained"
             )
+        # Again, because the task may be that of the model's training.
         sentence_tasks.check_flags(config.task_name, config_flags.given(config))
         self.sets = sentence_tasks.open_task(
             config.task_name,

@@ -124,7 +124,7 @@ class SquadTask:
     def features(self, split: str, records_dir: str | None) -> Features:
         """Returns the windows of the training set; see jobs.task.Task.
 
-        No other set has records.
+        There are no other features: dev_splits is empty.
         """
         del split
         return windowing.training_features(
@@ -239,7 +239,10 @@ class SquadTask:
         step: int,
         flags: Mapping[str, Any],
     ) -> Description:
-        """See jobs.task.Task."""
+        """See jobs.task.Task; not called, as evaluates_at_end is False.
+
+        PredictFile.write describes the scores of --predict_file.
+        """
         del flags
         return outputs.describe(evaluation, step)
 
