@@ -158,10 +158,15 @@ class Windows(NamedTuple):
 
 
 class TokenizationStatistics:
-    """Counts tokens of a set, and what a model does not see of its texts."""
+    """Counts tokens of a set, and what a model does not see of its texts.
+
+    Attributes:
+      num_cut: number of texts, or pairs, whose end the model does not see.
+    """
 
     def __init__(self):
         """Begins with nothing."""
+        self.num_cut = 0
         self._texts = self._truncated = 0
         self._tokens = self._unknown = self._letters = 0
         self._others: collections.Counter[str] = collections.Counter()
@@ -297,6 +302,7 @@ def encode(
     max_seq_length: int,
     num_choices: int = 0,
     windows: Windows | None = None,
+    statistics: TokenizationStatistics | None = None,
 ) -> Features:
     """Returns the input_ids and segment_ids of N texts; see encode_blocks.
 
@@ -307,6 +313,7 @@ def encode(
       max_seq_length: the longest sequence, including the special tokens.
       num_choices: number of sequences of an example; see Features.
       windows: see encode_blocks.
+      statistics: count what is lost of the texts; None counts nothing.
     """
     blocks = []
     for i in range(0, len(first), _TEXTS_AT_ONCE):
@@ -318,7 +325,7 @@ def encode(
         max_seq_length=max_seq_length,
         num_choices=num_choices,
         windows=windows,
-        statistics=TokenizationStatistics(),
+        statistics=statistics or TokenizationStatistics(),
     )
 
 
@@ -361,6 +368,7 @@ def encode_blocks(
             counts.append(count)
             message = f"%d texts need over {windows.most} windows and are cut"
             statistics.add(message, is_cut)
+        statistics.num_cut += int(np.count_nonzero(is_cut))
         for texts, encoding in ((first, a), (second, b)):
             if texts is not None and encoding is not None:
                 statistics.add_bracketed(texts)

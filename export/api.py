@@ -6,10 +6,11 @@ results are those of the commands, whose code computes them; docs/python.md
 shows every task.
 """
 
+import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 # Before Keras, which imports TensorFlow.
@@ -25,9 +26,9 @@ from data import features as features_lib
 from data.features import Features
 from export import keras_layers, opened_model
 from export.opened_model import OpenedModel
-from foundation import errors
+from foundation import config_flags, errors, file_system
 from jobs.task_model import TaskModel
-from tasks.classification import outcomes
+from tasks.classification import outcomes, sentence_tasks
 from tasks.fill_mask import masked_words
 from tasks.ner import tagging
 from tasks.ner.tagger import Tagger
@@ -110,7 +111,12 @@ class _Item(NamedTuple):
         Raises:
           InputError: they are no list of such items.
         """
-        if isinstance(inputs, str) or not isinstance(inputs, Iterable):
+        # A table yields the names of its columns, a dictionary its keys.
+        has_names = (
+            isinstance(inputs, str | Mapping | Set)
+            or getattr(inputs, "ndim", 1) != 1
+        )
+        if has_names or not isinstance(inputs, Iterable):
             raise errors.InputError(f"a list is needed, not {_shown(inputs)}")
         inputs = list(inputs)
         for x in inputs:
@@ -255,6 +261,7 @@ class Model:
         self.task = opened.task
         self.max_seq_length = opened.max_seq_length
         self.tokenizer = opened.start.tokenizer
+        self._trained = opened.flags_of_texts
 
     def __repr__(self) -> str:
         """Names the model, its task, its labels and its size."""
@@ -328,13 +335,31 @@ class Model:
     def _features(self, texts: list) -> Features:
         pairs = [(x, "") if isinstance(x, str) else x for x in texts]
         first, second = map(list, zip(*pairs, strict=True))
-        return features_lib.encode(
+        return self._encoded(first, second)
+
+    def _encoded(
+        self, first: list[str], second: list[str], num_choices: int = 0
+    ) -> Features:
+        """Returns the features of N pairs; warns if a text is cut."""
+        statistics = features_lib.TokenizationStatistics()
+        features = features_lib.encode(
             self.tokenizer,
             first,
             second,
             max_seq_length=self.max_seq_length,
+            num_choices=num_choices,
             windows=self._windows,
+            statistics=statistics,
         )
+        if statistics.num_cut:
+            limit = f"max_seq_length={self.max_seq_length} tokens"
+            if self._windows is not None:
+                limit = f"{self._windows.most} windows of {limit}"
+            errors.warn_once(
+                f"{self._path}: a text, perhaps several, has more than {limit} "
+                "and is cut"
+            )
+        return features
 
     @functools.cached_property
     def keras_model(self) -> keras.Model:
@@ -401,9 +426,22 @@ class Model:
             problem_type=self._problem_type,
         )
         self._save_settings(directory)
+        flags = {**self._trained, **self._flags()}
+        if flags:  # As a training leaves them: commands read texts as now.
+            file_system.write_json(
+                os.path.join(directory, config_flags.RUN_CONFIG),
+                flags | {"do_train": True},
+            )
 
     def _save_settings(self, directory: str) -> None:
         """Writes what else the task needs."""
+
+    def _flags(self) -> dict[str, Any]:
+        """Returns flags of commands with which they read texts as this model.
+
+        The other flags of its training are kept.
+        """
+        return {"max_seq_length": self.max_seq_length}
 
     @property
     def _model(self) -> Any:
@@ -421,6 +459,8 @@ class SentenceModel(Model):
     of a regression, a float.
     """
 
+    _are_pairs: bool | None = None  # Of the training.
+
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
@@ -429,8 +469,19 @@ class SentenceModel(Model):
         self._windows = loaded.windows
         self.task = kinds.KINDS[loaded.kind].export_name
         self._problem_type = kinds.KINDS[loaded.kind].problem_type
+        if "task_name" in self._trained:  # Else they are not known.
+            self._are_pairs = sentence_tasks.has_pairs(self._trained)
         if loaded.kind != examples.REGRESSION:
             self.labels = list(loaded.labels)
+
+    def _features(self, texts: list) -> Features:
+        if self._are_pairs in {isinstance(x, str) for x in texts}:
+            names = "single texts", "pairs of texts"
+            errors.warn_once(
+                f"{self._path}: was trained on {names[bool(self._are_pairs)]}, "
+                f"but reads {names[not self._are_pairs]}"
+            )
+        return super()._features(texts)
 
     def _predict(self, inputs: list) -> list:
         logits = self._task_outputs(inputs)
@@ -476,11 +527,9 @@ class MultipleChoiceModel(Model):
         if len(counts) > 1 or 0 in counts:
             raise errors.InputError("all need the same number of endings")
         (count,) = counts
-        return features_lib.encode(
-            self.tokenizer,
+        return self._encoded(
             [context for context, _ in texts for _ in range(count)],
             [ending for _, endings in texts for ending in endings],
-            max_seq_length=self.max_seq_length,
             num_choices=count,
         )
 
@@ -521,6 +570,9 @@ class QuestionAnsweringModel(Model):
         )
         task_files.write_settings(directory, settings)
 
+    def _flags(self) -> dict[str, Any]:
+        return config_flags.flat_values(self._settings)
+
 
 class TaggingModel(Model):
     """Finds entities in texts.
@@ -559,6 +611,9 @@ class TaggingModel(Model):
     def _save_settings(self, directory: str) -> None:
         tagging.save_crf(self._model, self.labels or (), directory)
 
+    def _flags(self) -> dict[str, Any]:
+        return dataclasses.asdict(self._tagger.windows)
+
 
 class MaskedLanguageModel(Model):
     """Ranks the words for each [MASK].
@@ -587,6 +642,9 @@ class MaskedLanguageModel(Model):
             [[Word(*candidate) for candidate in mask] for mask in masks]
             for masks in self._filler.fill(inputs, top_k=top_k)
         ]
+
+    def _flags(self) -> dict[str, Any]:
+        return {}  # All positions, whatever flags say.
 
     @property
     def _model(self) -> Any:

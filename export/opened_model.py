@@ -120,10 +120,25 @@ class Options:
             value = getattr(self, name)
             if value is None and name == "max_seq_length":
                 continue
-            if not isinstance(value, numbers.Integral) or value < least:
+            is_integer = isinstance(value, numbers.Integral)
+            if not is_integer or isinstance(value, bool) or value < least:
                 raise errors.InputError(
                     f"{name}={value!r}: must be an integer, at least {least}"
                 )
+        for name in ("new_head", "document_context", "text_pair", "normalize"):
+            if (value := getattr(self, name)) not in (None, True, False):
+                raise errors.InputError(
+                    f"{name}={value!r}: must be True or False"
+                )
+        # A dictionary has another order than its numbers, a set has none.
+        if self.labels is not None and (
+            not isinstance(self.labels, list | tuple)
+            or not all(isinstance(x, str) for x in self.labels)
+        ):
+            raise errors.InputError(
+                f"labels={self.labels!r:.80}: must be a list of names, in the "
+                "order of the outputs"
+            )
         known = sentence_modules.POOLINGS
         names = str(self.pooling).split(",")
         if self.pooling not in (None, sentence_modules.NO_POOLING) and not all(
@@ -249,6 +264,17 @@ class OpenedModel:
                     f"--{flag}: only for {', '.join(tasks)}; the task of "
                     f"{self.path} is {self.task}"
                 )
+
+    @property
+    def flags_of_texts(self) -> dict[str, Any]:
+        """The flags of the training that also apply to a copy of the model.
+
+        With new_head, the training was for another task.
+        """
+        if not self.options.new_head:
+            return dict(self.trained)
+        names = {x.name for x in dataclasses.fields(LongTexts)}
+        return {k: x for k, x in self.trained.items() if k in names}
 
     @property
     def description(self) -> dict[str, str]:

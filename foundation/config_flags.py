@@ -42,6 +42,7 @@ import errno
 import functools
 import logging as std_logging
 import math
+import numbers
 import operator
 import os
 import re
@@ -73,6 +74,11 @@ _DEFINE: Mapping[type, Callable[..., Any]] = {
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
+}
+_PYTHON_KINDS: Mapping[type, type] = {
+    bool: bool,
+    int: numbers.Integral,
+    float: numbers.Real,
 }
 # Errors of the system that a file, a disk or the memory causes; those in
 # _WITHOUT_PATH also where the error names no file.
@@ -180,8 +186,8 @@ class Flag:
         """Returns a value of the flag's type; a list may be given as text.
 
         Raises:
-          ValueError: a number is malformed, not finite or out of bounds, or
-            occurs twice in a list.
+          ValueError: a value has another type; a number is malformed, not
+            finite or out of bounds, or occurs twice in a list.
         """
         if not self.is_list or value is None:
             self._check(value, f"--{self.name}={value}")
@@ -207,7 +213,20 @@ class Flag:
         self._check(value, shown)
         return value
 
+    def _check_kind(self, value: Any, shown: str) -> None:
+        """Refuses what only Python can give: the text "no" would be true."""
+        kind = _PYTHON_KINDS.get(self.kind)
+        if value is None or kind is None:
+            return
+        is_bool = isinstance(value, bool)
+        if not isinstance(value, kind) or is_bool != (self.kind is bool):
+            name = "True or False" if self.kind is bool else "a number"
+            if self.kind is int:
+                name = "a whole number"
+            raise ValueError(f"{shown}: {value!r} is not {name}")
+
     def _check(self, value: Any, shown: str) -> None:
+        self._check_kind(value, shown)
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{shown}: must be a finite number")
         checks = [

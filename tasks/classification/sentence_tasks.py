@@ -407,12 +407,13 @@ def check_pairs(
       task_name: a key of TASKS.
       text_pair_column: None for single texts.
       folder: folder of the trained model.
-      trained: the flags of its training, {} if they are unknown.
+      trained: the flags of its training; without a task_name, its texts are
+        not known.
 
     Raises:
       InputError: names the flag.
     """
-    if TASKS[task_name].files or not trained:
+    if TASKS[task_name].files or "task_name" not in trained:
         return
     is_of_pairs = has_pairs(trained)
     if is_of_pairs != bool(text_pair_column):

@@ -605,6 +605,162 @@ def test_options_of_answers_are_flags_of_the_command(tiny_models):
         api.load(path, squad={"stride": 8})
 
 
+class _Table:
+    """What numbers of dimensions and iteration are of a pandas.DataFrame."""
+
+    ndim = 2
+
+    def __iter__(self):
+        return iter(["text", "label"])
+
+
+@pytest.mark.parametrize(
+    "inputs", [{"the cat": 0}, {"the cat", "the dog"}, _Table()]
+)
+def test_names_are_not_taken_for_texts(load, inputs):
+    for task in ("classification", "token_classification"):
+        with pytest.raises(errors.InputError, match="a list is needed"):
+            load(task).predict(inputs)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"labels": dict(zip(LABELS, (2, 0, 1), strict=True))}, "a list of"),
+        ({"labels": {*LABELS}}, "a list of names"),
+        ({"labels": "abc"}, "a list of names"),
+        ({"labels": [0, 1, 2]}, "a list of names"),
+        ({"new_head": "no"}, "new_head='no': must be True or False"),
+        ({"batch_size": True}, "batch_size=True"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(tiny_models, options, message):
+    with pytest.raises(errors.InputError, match=message):
+        api.load(tiny_models / "classification", **options)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ({"exact_answers": "no"}, "'no' is not True or False"),
+        ({"max_answer_length": True}, "True is not a whole number"),
+        ({"doc_stride": 8.0}, "8.0 is not a whole number"),
+        (
+            {
+                "version_2_with_negative": True,
+                "null_score_diff_threshold": "-1",
+            },
+            "'-1' is not a number",
+        ),
+    ],
+)
+def test_an_option_of_answers_has_its_flags_type(tiny_models, flags, message):
+    with pytest.raises(errors.InputError, match=message):
+        api.load(tiny_models / "question_answering", squad=flags)
+
+
+def warnings_of(caplog, call, inputs):
+    """Returns what a call logs; a message that was logged before included."""
+    errors.warn_once.cache_clear()
+    caplog.clear()
+    call(inputs)
+    return " ".join(caplog.messages)
+
+
+def test_a_text_that_is_cut_is_warned_of(load, tiny_models, caplog):
+    beginning = "the cat sat"
+    for task, short, cut in (
+        ("classification", beginning, TEXTS[3]),
+        ("multiple_choice", (beginning, ["a", "b"]), ("", ["a", TEXTS[3]])),
+    ):
+        model = load(task)
+        for call in (model.predict, model.encode):
+            assert not warnings_of(caplog, call, [short])
+            found = warnings_of(caplog, call, [short, cut])
+            assert "more than max_seq_length=24 tokens and is cut" in found
+    vectors = api.load(tiny_models / "fill_mask", task="sentence_embedding")
+    found = warnings_of(caplog, vectors.predict, TEXTS)
+    assert "max_seq_length=48" in found
+
+
+TRAINED = {"do_train": True, "max_seq_length": 20}
+
+
+def with_flags(path, tmp_path, **flags):
+    """Returns a copy of a model with the flags of a training."""
+    shutil.copytree(path, tmp_path / "trained")
+    text = json.dumps(TRAINED | flags)
+    (tmp_path / "trained" / "run_config.json").write_text(text)
+    return tmp_path / "trained"
+
+
+@pytest.mark.parametrize("has_pairs", [False, True])
+def test_pairs_and_single_texts_are_told_apart(
+    has_pairs, tiny_models, tmp_path, caplog
+):
+    path = with_flags(
+        tiny_models / "classification",
+        tmp_path,
+        task_name="csv",
+        text_pair_column="b" if has_pairs else None,
+    )
+    model = api.load(path)
+    single, pair = "the cat", ("the cat", "a dog")
+    right, wrong = (pair, single) if has_pairs else (single, pair)
+    assert not warnings_of(caplog, model.predict, [right])
+    found = warnings_of(caplog, model.predict, [right, wrong])
+    assert (
+        f"trained on {['single texts', 'pairs of texts'][has_pairs]}" in found
+    )
+
+
+def test_a_saved_model_reads_long_texts_as_before(tiny_models, tmp_path):
+    path = with_flags(
+        tiny_models / "classification",
+        tmp_path,
+        task_name="csv",
+        long_texts="windows",
+        doc_stride=4,
+        window_pooling="max",
+    )
+    for name, options in (
+        ("same", {"max_seq_length": 12}),
+        ("new", {"labels": ["a", "b"], "new_head": True}),
+    ):
+        task = {"task": "classification"}
+        model = api.load(path, **task, **options)
+        model.save(tmp_path / name)
+        again = api.load(tmp_path / name)
+        assert again.max_seq_length == model.max_seq_length != 48
+        assert again.predict(TEXTS[:4]) == model.predict(TEXTS[:4])
+        flags = json.loads((tmp_path / name / "run_config.json").read_text())
+        assert ("task_name" in flags) == (name == "same")
+
+
+def test_a_saved_model_reads_questions_and_sentences_as_before(
+    tiny_models, tmp_path
+):
+    flags = {"doc_stride": 5, "max_query_length": 8, "max_answer_length": 2}
+    model = api.load(
+        tiny_models / "question_answering", max_seq_length=24, squad=flags
+    )
+    model.save(tmp_path / "answers")
+    again = api.load(tmp_path / "answers")
+    assert again.max_seq_length == 24
+    assert again.predict(QUESTIONS) == model.predict(QUESTIONS)
+    model = api.load(
+        tiny_models / "token_classification",
+        max_seq_length=24,
+        document_context=True,
+    )
+    model.save(tmp_path / "tagger")
+    flags = json.loads((tmp_path / "tagger" / "run_config.json").read_text())
+    assert api.load(tmp_path / "tagger").max_seq_length == 24
+    assert flags["document_context"] == "maximal"
+    api.load(tiny_models / "fill_mask").save(tmp_path / "masks")
+    assert not (tmp_path / "masks" / "run_config.json").exists()
+
+
 def test_an_empty_list_has_no_results(load, tiny_models):
     for task in TASKS:
         assert load(task).predict([]) == []
