@@ -15,12 +15,14 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
+import bert
 import convert_checkpoint
 from foundation import config_flags
 from jobs import source
 from modeling import models
 from modeling.config import BertConfig
 from tasks.squad import settings, task
+from tests.weights import sentence_models
 from weights import conversion, model_directory, stored_weights, task_files
 
 PRETRAINED = pathlib.Path(__file__).parent / "testdata/tiny_pretrained"
@@ -288,6 +290,39 @@ def test_without_heads_they_are_left_over(run, finetuned, tmp_path):
     assert f"(BertModel); left over: {listed}\n" in out
     found = {path.name for path in (tmp_path / "out").iterdir()}
     assert not found & set(conversion.TASK_FILES)
+
+
+@pytest.mark.parametrize("name", ["folder", "dense", "first token"])
+@pytest.mark.parametrize("form", ["model_directory", "tf1"])
+def test_a_copy_makes_the_vectors_of_sentence_transformers(
+    run, tmp_path, name, form
+):
+    path, output = tmp_path / "embedder", tmp_path / "copy"
+    sentence_models.save(path, **sentence_models.CASES[name])
+    flags = (f"--output={output}", f"--output_format={form}")
+    code, out, _ = run(f"--input={path}", *flags, "--drop_heads")
+    assert code == 0 and ", modules.json" in out
+    given, copied = (
+        bert.load(folder, task="sentence_embedding")
+        for folder in (path, output)
+    )
+    assert copied.max_seq_length == given.max_seq_length
+    texts = [*sentence_models.TEXTS, "Caf\u00e9 " * 30]
+    np.testing.assert_array_equal(copied.predict(texts), given.predict(texts))
+
+
+def test_other_modules_are_not_copied_but_named(run, tmp_path):
+    path, output = tmp_path / "embedder", tmp_path / "copy"
+    sentence_models.save(path, pooling=["mean"])
+    text = (path / "modules.json").read_text()
+    (path / "modules.json").write_text(text.replace("models.Pooling", "models.Router"))
+    code, _, err = run(f"--input={path}", f"--output={output}")
+    assert code == 0 and "modules.json is not copied" in err
+    shutil.rmtree(output)
+    shutil.copytree(path, output)
+    (output / "model.safetensors").unlink()
+    code, _, err = run(f"--input={PRETRAINED}", f"--output={output}")
+    assert code == 2 and "modules.json is there already" in err
 
 
 @pytest.mark.parametrize("size", [8, 5])

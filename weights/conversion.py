@@ -6,9 +6,9 @@
                       google-research/bert loads it
 
 A conversion keeps every bit of the weights. The files with the settings of a
-task are copied in both forms. Two changes are possible. New words get rows in
-the embeddings and the masked-LM bias, each the mean of the rows of the tokens
-that the word was split into:
+task, and those of sentence-transformers, are copied in both forms. Two changes
+are possible. New words get rows in the embeddings and the masked-LM bias, each
+the mean of the rows of the tokens that the word was split into:
 
     [unused7]  ->  dexamethasone  =  mean(dex, ##ame, ##thas, ##one)
 
@@ -29,6 +29,7 @@ from modeling.config import BertConfig
 from weights import (
     checkpoint_sources,
     model_directory,
+    sentence_modules,
     stored_weights,
     task_files,
     tensorflow_checkpoints,
@@ -81,7 +82,8 @@ class Checkpoint:
       settings: what config.json contains besides.
       tokenizer: None if the source has no vocabulary.
       training_state: optimizer slots and the step, if they are kept.
-      task_files: name -> content of the TASK_FILES beside the weights.
+      task_files: name -> content of the TASK_FILES beside the weights, and of
+        those of sentence-transformers.
       left_out: names of those that are there and are not copied.
     """
 
@@ -158,6 +160,16 @@ def load(
         if file_system.exists(path)
     }
     state = _training_state(source, tensors) if keep_training_state else {}
+    encoder_files: dict[str, bytes] = {}
+    try:
+        encoder_files = sentence_modules.files_of_copy(source.folder)
+    except errors.InputError as error:
+        logging.warning(
+            "the output makes other vectors of texts than sentence-transformers"
+            " with the input, as %s is not copied: %s",
+            sentence_modules.MODULES,
+            error,
+        )
     return Checkpoint(
         config=config,
         values={
@@ -167,7 +179,7 @@ def load(
         settings=settings,
         tokenizer=tokenizer,
         training_state={name: t.read() for name, t in state.items()},
-        task_files={} if drop_heads else task_files_beside,
+        task_files=({} if drop_heads else task_files_beside) | encoder_files,
         left_out=list(task_files_beside) if drop_heads else [],
     )
 
@@ -201,7 +213,11 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
     for name in (
         model_directory.WEIGHTS,
         f"{tensorflow_checkpoints.PREFIX}.index",
-        *(name for name in TASK_FILES if name not in checkpoint.task_files),
+        *(
+            name
+            for name in (*TASK_FILES, sentence_modules.MODULES)
+            if name not in checkpoint.task_files
+        ),
     ):
         if file_system.exists(os.path.join(directory, name)):
             raise errors.InputError(
@@ -211,7 +227,9 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
     os.makedirs(directory, exist_ok=True)
     # Before the weights, so that weights never exist without them.
     for name, data in checkpoint.task_files.items():
-        file_system.write_bytes(os.path.join(directory, name), data)
+        path = os.path.join(directory, name)
+        file_system.make_folder(os.path.dirname(path))
+        file_system.write_bytes(path, data)
     if checkpoint.tokenizer is not None:
         tokenizer_files.save(
             checkpoint.tokenizer,

@@ -258,6 +258,59 @@ def write(folder: str, modules: SentenceModules, hidden_size: int) -> None:
     file_system.write_json(os.path.join(folder, MODULES), entries)
 
 
+def files_of_copy(folder: str) -> dict[str, bytes]:
+    """Returns the files that a copy of an encoder needs to make its vectors.
+
+    Args:
+      folder: the folder of the encoder's weights; those of the copy are beside
+        modules.json.
+
+    Returns:
+      Relative path -> content; {} without modules.json.
+
+    Raises:
+      InputError: see `read`.
+    """
+    root = _root(folder)
+    if root is None:
+        return {}
+    modules = _modules(os.path.join(root, MODULES))
+    paths = [os.path.join(root, PROMPTS)]
+    for kind, place in modules:
+        if kind != "Transformer":
+            names = (model_directory.CONFIG, model_directory.WEIGHTS)
+            paths += [os.path.join(place, name) for name in names]
+    files = {
+        os.path.relpath(path, root): file_system.read(path)
+        for path in paths
+        if file_system.is_file(path)
+    }
+    entries = [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": ""
+            if kind == "Transformer"
+            else os.path.relpath(place, root),
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for i, (kind, place) in enumerate(modules)
+    ]
+    files[MODULES] = _json(entries)
+    length = _max_seq_length(folder)
+    files[tokenizer_files.SENTENCES] = _json(
+        {
+            "max_seq_length": None if length == _NO_LIMIT else length,
+            "do_lower_case": False,  # The tokenizer does.
+        }
+    )
+    return files
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
 def _modules(path: str) -> list[tuple[str, str]]:
     """Returns the class and the folder of each module of modules.json."""
     root = os.path.dirname(path)
