@@ -354,10 +354,7 @@ class OpenedModel:
             count = self.source.tensors[_SCORES].shape[0]
             labels = examples.unnamed(count)
         outputs = () if kind == examples.REGRESSION else labels
-        names = [x.name for x in dataclasses.fields(LongTexts)]
-        long_texts = config_flags.build(
-            LongTexts, **{name: self.trained.get(name) for name in names}
-        )
+        long_texts = LongTexts.of_training(self.trained)
         return SentenceModel(
             self._load_kind(kind, outputs, long_texts.pooling),
             kind,

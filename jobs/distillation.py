@@ -338,6 +338,7 @@ def _check(
             f"student {errors.listed(labels)}; all must be the same, in this "
             "order"
         )
+    classes.warn_of_order(labels, given)
 
 
 def _digest(features: Features) -> str:

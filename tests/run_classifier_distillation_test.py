@@ -15,6 +15,7 @@ import tiny_runs
 
 from export import api
 from modeling import models
+from tasks.classification import objective
 from training import loop
 from weights import checkpoint_sources, model_directory, tokenizer_files
 
@@ -193,6 +194,49 @@ def test_what_does_not_fit_is_refused_in_one_line(root, capsys):
         ({"init_checkpoint": None, "init_layers": 0}, "--init_checkpoint"),
     ):
         assert part in refused(root, capsys, flags)
+
+
+def test_the_order_of_unnamed_classes_is_warned_of(root, caplog):
+    teacher = save_teacher(
+        root / "unnamed", classifier_runs.WORDS, ["LABEL_0", "LABEL_1"]
+    )
+    flags = {"num_train_epochs": 0.2}
+    run(root, "assumed", teacher_dir=teacher, **flags)
+    expected = f"--teacher_dir={teacher} does not name its classes. Assumed, "
+    assert expected in caplog.text and "LABEL_1 is yes" in caplog.text
+    caplog.clear()
+    run(root, "named", teacher_dir=root / "teacher", **flags)
+    assert "does not name" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "of_teacher, of_student, expected",
+    [
+        (None, None, None),
+        (None, "attention", "mean"),
+        ("max", "mean", "max"),
+        ("attention", "max", "attention"),
+        ("attention", None, None),
+    ],
+)
+def test_a_teacher_pools_windows_as_in_its_training(
+    of_teacher, of_student, expected, tmp_path, caplog
+):
+    flags = {"do_train": True}
+    if of_teacher:
+        flags |= {"long_texts": "windows", "window_pooling": of_teacher}
+    (tmp_path / "run_config.json").write_text(json.dumps(flags))
+    config = tiny_runs.config(classifier_runs.WORDS)
+    student = objective.ClassificationObjective(
+        config=config,
+        kind="classification",
+        labels=("no", "yes"),
+        window_pooling=of_student,
+    )
+    teacher = student.of_teacher(config, str(tmp_path))
+    assert teacher.window_pooling == expected
+    is_cut = bool(of_teacher and not of_student)
+    assert ("reads texts that are cut" in caplog.text) == is_cut
 
 
 @pytest.mark.all

@@ -158,20 +158,32 @@ class ModelClasses:
                     f"model's {', '.join(self.names)}"
                 )
             return ordered
-        stored = self.labels or ()
-        if (
-            stored
-            and list(labels) != list(stored)
-            and not all(map(str.isdigit, labels))
-        ):
+        self.warn_of_order(labels, "the model", ", or use --label_names")
+        return labels
+
+    def warn_of_order(
+        self, labels: Sequence[str], model: str, hint: str = ""
+    ) -> None:
+        """Warns if the order of `labels` is assumed for unnamed classes.
+
+        Args:
+          labels: labels of a task.
+          model: the model, for the message.
+          hint: the end of the message: what else can be done.
+        """
+        stored = list(self.labels or ())
+        if self.names is not None or not stored:
+            return
+        if list(labels) != stored and not all(map(str.isdigit, labels)):
             pairs = zip(stored, labels, strict=False)
             logging.warning(
-                "the model does not name its classes. Assumed, as in "
+                "%s does not name its classes. Assumed, as in "
                 "google-research/bert: %s. Other projects use other orders: "
-                'correct "id2label" in its config.json, or use --label_names',
+                'correct "id2label" in its config.json%s',
+                model,
                 ", ".join(f"{number} is {name}" for number, name in pairs),
+                hint,
             )
-        return labels
 
     def _named_order(
         self, names: Sequence[str], labels: Sequence[str]

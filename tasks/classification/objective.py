@@ -18,12 +18,14 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 import scipy.special
+from absl import logging
 from keras import ops
 
 from data import examples
+from jobs import run_directory
 from modeling import losses, models
 from modeling.config import BertConfig
-from tasks.classification import metrics, outcomes
+from tasks.classification import metrics, outcomes, settings
 from weights import kinds
 
 _LOSSES = {
@@ -155,9 +157,23 @@ class ClassificationObjective:
     def of_teacher(
         self, config: BertConfig, folder: str
     ) -> "ClassificationObjective":
-        """See distillation.Objective."""
-        del folder
-        return dataclasses.replace(self, config=config)
+        """See distillation.Objective.
+
+        A teacher of windows pools their logits as in its own training.
+        """
+        trained = run_directory.training_flags(folder) or {}
+        pooling = settings.LongTexts.of_training(trained).pooling
+        if self.window_pooling is None:
+            if pooling is not None:
+                logging.warning(
+                    "%s was trained with --long_texts=windows, but reads texts "
+                    "that are cut",
+                    folder,
+                )
+            pooling = None
+        else:
+            pooling = pooling or "mean"
+        return dataclasses.replace(self, config=config, window_pooling=pooling)
 
     def _example_weights(self, features: Mapping[str, Any]) -> Any:
         """Returns float32 [B], the weights of the examples' classes."""

@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from foundation import config_flags
 from jobs import run_config
@@ -165,6 +165,12 @@ class LongTexts:
         for name in ("doc_stride", "max_windows", "window_pooling"):
             if getattr(self, name) is not None:
                 raise ValueError(f"--{name} needs --long_texts=windows")
+
+    @classmethod
+    def of_training(cls, trained: Mapping[str, Any]) -> "LongTexts":
+        """Returns the values among the flags of a training."""
+        names = [x.name for x in dataclasses.fields(cls)]
+        return config_flags.build(cls, **{k: trained.get(k) for k in names})
 
     @property
     def has_windows(self) -> bool:
