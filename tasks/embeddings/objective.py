@@ -119,14 +119,18 @@ def _loss_name(features: Mapping[str, Any]) -> str:
 def correlations(vectors: np.ndarray, scores: np.ndarray) -> dict[str, float]:
     """Returns the correlations of cosines and scores; "score" is Spearman's.
 
+    They are 0 if either side is constant, and of fewer than two pairs.
+
     Args:
       vectors: [N, 2, H].
       scores: [N, 1].
     """
     a, b = np.moveaxis(_directions(vectors), 1, 0)
     cosines, similarities = np.sum(a * b, axis=-1), scores[:, 0]
-    spearman = float(scipy.stats.spearmanr(cosines, similarities).statistic)
-    pearson = float(scipy.stats.pearsonr(cosines, similarities).statistic)
+    spearman = pearson = 0.0
+    if len(scores) > 1 and 0 not in (np.ptp(cosines), np.ptp(similarities)):
+        spearman = float(scipy.stats.spearmanr(cosines, similarities).statistic)
+        pearson = float(scipy.stats.pearsonr(cosines, similarities).statistic)
     return {"spearman": spearman, "pearson": pearson, "score": spearman}
 
 

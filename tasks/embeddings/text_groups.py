@@ -14,6 +14,7 @@ files of STS-B, MNLI and SNLI have single quotation marks.
 import collections
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,8 @@ _FORMS = {".txt": "tsv", **{f".{form}": form for form in text_files.FORMATS}}
 _ENTAILED, _CONTRADICTED = "entailment", "contradiction"
 # SNLI and MNLI mark pairs without a majority of annotators with "-".
 _UNUSED = ("neutral", "-")
+# A cell in quotation marks with doubled ones in it, as CSV writers write it.
+_QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,7 +153,15 @@ def _rows(paths: Sequence[str], form: str) -> Iterator[Row]:
             yield from text_files.read_named([path], form)
             continue
         text_files.check_header(path, head.cells)
+        is_warned = False
         for row in rows:
+            quoted = next(filter(_QUOTED.fullmatch, row.cells), None)
+            if quoted is not None and not is_warned:
+                is_warned = True
+                errors.warn_once(
+                    f"{row.where}: the quotation marks of {quoted[:40]!r} are "
+                    "text, as in the released files; a .csv has quoted cells"
+                )
             if len(row.cells) != len(head.cells):
                 raise errors.InputError(
                     f"{row.where}: {len(row.cells)} columns, but the header "
@@ -163,6 +174,8 @@ def _rows(paths: Sequence[str], form: str) -> Iterator[Row]:
 def _with_warnings(rows: Iterable[Row], names: Sequence[str]) -> Iterator[Row]:
     """Yields rows; warns of columns that are not read but of other kinds."""
     known = {name for columns in _COLUMNS.values() for name in columns}
+    if _COLUMNS[PAIRS][1] in names:  # The label may be 0, of no positive.
+        known.add("label")
     path = ""
     for row in rows:
         if row.path != path:
@@ -212,8 +225,16 @@ def _triples(rows: Iterable[Row], form: str) -> Iterator[Example]:
             premise, collections.defaultdict(list)
         )
         texts_by_label[label].append((row, text))
+    num_lost = num_entailed = 0
+    first_lost = None
     number = itertools.count()
     for premise, texts_by_label in premises.items():
+        num_entailed += len(texts_by_label[_ENTAILED])
+        if not texts_by_label[_CONTRADICTED]:
+            num_lost += len(texts_by_label[_ENTAILED])
+            first_lost = first_lost or next(
+                iter(texts_by_label[_ENTAILED]), None
+            )
         negatives = itertools.cycle(
             [text for _, text in texts_by_label[_CONTRADICTED]]
         )
@@ -222,6 +243,12 @@ def _triples(rows: Iterable[Row], form: str) -> Iterator[Example]:
         ):
             guid = str(next(number))
             yield Example(row.path, row.line, guid, premise, (text, negative))
+    if first_lost is not None and 2 * num_lost > num_entailed:
+        errors.warn_once(
+            f"{first_lost[0].where}: no contradicted text for this premise; "
+            f"{num_lost} of {num_entailed} entailed texts are left out for "
+            "this reason"
+        )
 
 
 def _cell(row: Row, name: str, form: str) -> Any:
