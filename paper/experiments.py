@@ -563,7 +563,7 @@ class Experiments:
                 tokens=self.scale.ner_length,
                 rates=None,
             ),
-            seeds=1,
+            seeds=self.scale.seeds,
         )
         return Score(command=command, metric=f"features/{features}")
 

@@ -70,14 +70,24 @@ class _F1:
 
 @dataclasses.dataclass(frozen=True)
 class _OfSplits:
-    dev: _F1
+    dev: _F1 | None = None
 
 
 @dataclasses.dataclass(frozen=True)
-class _Feature:
-    """What is read of a choice in feature_results.json."""
-
+class _Run:
     values: _OfSplits
+
+
+@dataclasses.dataclass(frozen=True)
+class _Feature(_Run):
+    """What is read of a choice in feature_results.json.
+
+    Attributes:
+      values: the scores; of several runs, the means.
+      runs: the runs, if there are several.
+    """
+
+    runs: list[_Run] = dataclasses.field(default_factory=list)
 
 
 def read(score: Score) -> Measured:
@@ -93,7 +103,14 @@ def read(score: Score) -> Measured:
         features = metadata.read(path, dict[str, _Feature])
         if name not in features:
             raise errors.InputError(f"{path}: {name} is missing")
-        return _single(score.factor * features[name].values.dev.f1)
+        values = [
+            score.factor * run.values.dev.f1
+            for run in features[name].runs or [features[name]]
+            if run.values.dev
+        ]
+        if not values:
+            raise errors.InputError(f"{path}: {name} has no dev f1")
+        return Measured(values, best=max(values))
     if all_runs := grid.rows(folder):
         best = max(all_runs, key=lambda run: run[grid.SCORE])
         by_rate: dict[float, list[dict[str, float]]] = {}

@@ -21,7 +21,7 @@ from foundation import config_flags, errors, file_system
 from jobs import assembly, finetuning, grid, run_config
 from modeling.config import BertConfig
 from paper import execution, protocol
-from tasks.ner import feature_based
+from tasks.ner import feature_based, feature_results
 from tasks.pretraining import pretraining_job
 from tests.data import features_test
 from tests.data.pretraining import recipes
@@ -474,13 +474,13 @@ def test_taggers_of_features_and_their_scores_are_used(tmp_path):
     record = {"step": 1, "seconds": 1.0, "values": values}
     path = str(tmp_path / "result.json")
     file_system.write_json(path, record | {"made_from": made_from})
-    result = feature_based._read_result(str(tmp_path), activations.settings)
+    result = feature_results.Result.read(str(tmp_path), activations.settings)
     assert result.has("dev", activations.made_from("dev"))
     dev.digest = A
     assert not result.has("dev", activations.made_from("dev"))
     other = activations.settings.with_values({"lstm_size": 9})
     with pytest.raises(errors.InputError, match="^--lstm_size was 8, is 9: "):
-        feature_based._read_result(str(tmp_path), other)
+        feature_results.Result.read(str(tmp_path), other)
     refused = {
         change.setting.name
         for change in activations.settings.difference(

@@ -25,7 +25,7 @@ from foundation import errors, stamp
 from jobs import grid, model_card, run_directory, streaming
 from modeling.config import BertConfig
 from paper import results
-from tasks.ner import feature_based, tagging
+from tasks.ner import feature_results, tagging
 from tasks.squad import ensemble
 from weights import model_directory, task_files, tokenizer_files
 
@@ -273,7 +273,7 @@ KINDS = {
             "values": {"dev": {"f1": 0.5}},
             "made_from": {"train": {"lstm_size": 7}},
         },
-        lambda folder: feature_based._read_result(
+        lambda folder: feature_results.Result.read(
             folder, stamp.flags("result", {"lstm_size": 7})
         ),
     ),

@@ -17,6 +17,7 @@ from ner_runs import WORDS
 
 from modeling import lstm
 from tasks.ner import feature_based, word_files
+from training import loop
 
 DEEP = {"num_hidden_layers": 4}
 SHORT = {"lstm_size": 8, "num_train_epochs": 1, "train_batch_size": 32}
@@ -188,6 +189,74 @@ def test_activations_of_another_config_are_not_used_again(root, trained):
         for path in (trained, folder)
     )
     assert len(first) == len(other) and first != other
+
+
+AXES = {"num_seeds": 2, "lstm_learning_rate": "1e-3,1e-2"}
+
+
+class Killed(BaseException):
+    """Ends a command without its finally clauses of errors."""
+
+
+def test_a_killed_grid_of_taggers_ends_like_one_left_alone(root, monkeypatch):
+    modes, flags = ("--do_train", "--do_eval"), SHORT | AXES
+    whole = run(root, "grid", *modes, **flags)
+    names = {f"lr{rate}_seed{i}" for rate in ("0.001", "0.01") for i in (1, 2)}
+    runs = whole / "features/last/runs"
+    assert {path.name for path in runs.iterdir()} == {
+        name.replace("seed1", "seed12345").replace("seed2", "seed12346")
+        for name in names
+    }
+    rows = results(whole)["last"]["runs"]
+    assert len({row["values"]["dev"]["loss"] for row in rows}) == 4
+    table = (whole / "feature_results.txt").read_text().splitlines()
+    assert len(table) == 1 + 4 + 2 * 2  # Means and deviations of two rates.
+
+    finish, finished = feature_based._ChoiceRun.finish, []
+
+    def finish_two(self, earlier):
+        if len(finished) == 2:
+            raise Killed
+        finished.append(self.run)
+        return finish(self, earlier)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(feature_based._ChoiceRun, "finish", finish_two)
+        with pytest.raises(Killed):
+            run(root, "killed", *modes, **flags)
+    killed = root / "killed"
+    first = killed / finished[0].directory
+    time = (first / "result.json").stat().st_mtime_ns
+    run(root, "killed", *modes, **flags)
+    assert (first / "result.json").stat().st_mtime_ns == time
+    found = results(killed)["last"]
+    for row in (*rows, *found["runs"]):
+        row.pop("seconds")
+    assert found["runs"] == rows
+    for path in runs.glob("*/*_dev.txt"):
+        other = killed / path.relative_to(whole)
+        assert path.read_bytes() == other.read_bytes(), path
+
+
+def test_a_diverged_tagger_does_not_end_the_others(root, monkeypatch):
+    train = feature_based._ChoiceRun._train
+
+    def diverge_first(self, model):
+        if self.run.random_seed == 12345:
+            raise loop.Diverged("the loss is nan", "", step=1, seconds=0.5)
+        return train(self, model)
+
+    monkeypatch.setattr(feature_based._ChoiceRun, "_train", diverge_first)
+    modes, flags = ("--do_train", "--do_eval"), SHORT | {"num_seeds": 2}
+    folder = run(root, "diverged", *modes, **flags)
+    failed, other = results(folder)["last"]["runs"]
+    assert failed["failed"] and not failed["values"]
+    assert results(folder)["last"]["values"] == other["values"]
+    run(root, "diverged", *modes, **flags)  # It is not trained again.
+    assert results(folder)["last"]["runs"] == [failed, other]
+    alone = SHORT | {"num_seeds": 1}
+    with pytest.raises(SystemExit):
+        run(root, "diverged_alone", *modes, **alone)
 
 
 def test_a_tagger_learns_from_activations(root):

@@ -54,17 +54,14 @@ def test_what_a_tagger_of_features_does_not_know_is_refused(name):
         assert config_flags.flat_values(config(**flags))[name]
 
 
-@pytest.mark.parametrize(
-    "flags", [{"learning_rate": "1e-5,2e-5"}, {"num_seeds": 2}]
-)
-def test_features_have_no_grid(flags):
-    with pytest.raises(ValueError, match="excludes several rates or seeds$"):
-        config(features="all", **flags)
+def test_features_have_no_rates_of_an_encoder():
+    with pytest.raises(ValueError, match="several values of --learning_rate$"):
+        config(features="all", learning_rate="1e-5,2e-5")
 
 
 def test_the_card_of_a_tagger_of_features_has_the_rate_that_is_used():
     flags = config(features="last", learning_rate="5e-3", lstm_size=4)
-    given = feature_based.card_flags(flags, flags.bilstm.lstm_learning_rate)
+    given = feature_based.card_flags(flags, {"lstm_learning_rate": 1e-3})
     assert given["lstm_learning_rate"] == 1e-3
     assert given["lstm_size"] == 4
     assert "learning_rate" not in given

@@ -15,12 +15,17 @@ Files:
     output_dir/activations/train.float16.json
         the settings that they depend on; written last
     output_dir/features/<choice>/            a run of its own, with its report
-    output_dir/features/<choice>/result.json
+    output_dir/features/<choice>/runs/*/     each of several runs, see jobs.grid
+    .../result.json
         {"step": 8000, "seconds": 301.2, "values": {"dev": {"f1": 0.95, ...}},
          "made_from": {"train": {"lstm_size": 768, ...}, "dev": {...}}}
     output_dir/feature_results.txt, .json    the table of all choices
 
-An interrupted command continues with the choices that are not finished.
+The runs of a choice are those of a grid of rates, seeds, batch sizes and epochs
+(Table 7 has means of five seeds). Unlike a grid, which keeps its best model,
+all runs keep their taggers, predictions and reports.
+
+An interrupted command continues with the runs that are not finished.
 Activations are reused if they are current and have all layers that are needed.
 The metrics of a split are reused if made_from is unchanged. A tagger that was
 trained with other settings is refused.
@@ -60,6 +65,7 @@ from tasks.ner import (
     tagging,
     windowing,
 )
+from tasks.ner.feature_results import Result, write_table
 from tasks.ner.ner_data import DEV, TEST, TRAIN
 from tasks.ner.task import NerTask
 from training import inference, loop
@@ -76,10 +82,6 @@ CHOICES = (
 _ALL = "all"
 _FOLDER = "features"
 _LABELS = "labels.json"
-_RESULT = "result.json"
-_TABLE = "feature_results"
-_SPAN_METRICS = ("precision", "recall", "f1")
-_PLAIN_METRICS = ("accuracy", "f1_macro")
 _ACTIVATIONS_VERSION = 1
 _ACTIVATION_DTYPE = np.float16
 _STACK = "activations"
@@ -130,104 +132,6 @@ def read_labels(output_dir: str) -> list[str] | None:
     """Returns the labels of earlier taggers; None if there are none."""
     path = os.path.join(output_dir, _FOLDER, _LABELS)
     return metadata.read_if_present(path, list[metadata.Text])
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
-    """The result of a choice; see the module's docstring.
-
-    Attributes:
-      step: the last training step.
-      seconds: the duration of training.
-      values: metrics by split; {} for a split without tags.
-      made_from: settings by split, as JSON: for TRAIN those of the tagger, for
-        other splits those that the metrics depend on besides the tagger.
-    """
-
-    step: metadata.Count
-    seconds: metadata.Number
-    values: Mapping[str, Mapping[str, metadata.Number]]
-    made_from: Mapping[str, Mapping[str, Any]]
-
-    def has(self, split: str, made_from: stamp.Stamp) -> bool:
-        """Returns whether the values of a split exist and are current."""
-        stored = self.made_from.get(split)
-        return split in self.values and made_from.is_same(stored)
-
-    def add(
-        self, split: str, values: Mapping[str, float], made_from: stamp.Stamp
-    ) -> "Result":
-        """Returns the result with the values of a split."""
-        return dataclasses.replace(
-            self,
-            values={**self.values, split: dict(values)},
-            made_from={**self.made_from, split: made_from.to_json()},
-        )
-
-    def write(self, folder: str) -> None:
-        """Writes result.json."""
-        path = os.path.join(folder, _RESULT)
-        file_system.write_json(path, dataclasses.asdict(self))
-
-
-def trained(step: int, seconds: float, settings: stamp.Stamp) -> Result:
-    """Returns the result of a tagger that is not evaluated yet."""
-    made_from = {TRAIN: settings.to_json()}
-    return Result(step=step, seconds=seconds, values={}, made_from=made_from)
-
-
-def _read_result(folder: str, settings: stamp.Stamp) -> Result | None:
-    """Returns the result in a directory; None if there is none.
-
-    Raises:
-      InputError: the tagger was trained with other settings.
-    """
-    path = os.path.join(folder, _RESULT)
-    result = metadata.read_if_present(path, Result)
-    if (
-        result is None or TRAIN not in result.made_from
-    ):  # An early version wrote it.
-        return None
-    stamp.refuse(
-        settings.difference(result.made_from[TRAIN]),
-        f"{folder} contains a trained tagger; choose another --output_dir, or "
-        "remove it",
-    )
-    return result
-
-
-def write_table(
-    output_dir: str, results: Mapping[str, Result], splits: Sequence[str]
-) -> str:
-    """Writes feature_results.txt and .json; returns the former's text.
-
-    Args:
-      output_dir: directory of the command.
-      results: results by choice.
-      splits: the splits that may have metrics, in the order of the columns.
-    """
-    columns = []
-    for split in splits:
-        metrics = [
-            result.values.get(split) or {} for result in results.values()
-        ]
-        if any(metrics):
-            has_spans = any("f1" in row for row in metrics)
-            names = _SPAN_METRICS if has_spans else _PLAIN_METRICS
-            columns += [(split, name) for name in names]
-    rows, record = [], {}
-    for choice, result in results.items():
-        values = [result.values.get(s, {}).get(n) for s, n in columns]
-        cells = ["-" if x is None else f"{100 * x:.2f}" for x in values]
-        rows.append([choice, *cells, f"{result.seconds:.0f}"])
-        record[choice] = dataclasses.asdict(result)
-        del record[choice]["made_from"]
-    header = ["features", *(f"{s} {n}" for s, n in columns), "seconds"]
-    text = grid.format_table(header, rows)
-    path = os.path.join(output_dir, _TABLE)
-    file_system.write_text(f"{path}.txt", text + "\n")
-    file_system.write_json(f"{path}.json", record)
-    return text
 
 
 class StackObjective:
@@ -579,22 +483,25 @@ def run(config: settings.NerConfig) -> None:
     )
     folder = os.path.join(config.output_dir, _FOLDER)
     runs = [
-        _ChoiceRun(choice, activations, os.path.join(folder, choice.name))
+        _ChoiceRun(choice, run, activations)
         for choice in selected
+        for run in grid.plan(
+            config.feature_axes,
+            config.random_seed,
+            os.path.join(folder, choice.name),
+        )
     ]
-    earlier_results = [
-        _read_result(run.folder, activations.settings) for run in runs
-    ]
+    earlier_results = [Result.read(run.folder, run.settings) for run in runs]
     if config.do_train:
         assembly.write_run_config(config, strategy)
     os.makedirs(folder, exist_ok=True)
     if job.is_chief:
         text = json.dumps(list(task.data.labels)) + "\n"
         file_system.write_text(os.path.join(folder, _LABELS), text)
-    results = {
-        run.choice.name: run.finish(result)
-        for run, result in zip(runs, earlier_results, strict=True)
-    }
+    results: dict[str, dict[grid.Run, Result]] = {}
+    for run, earlier in zip(runs, earlier_results, strict=True):
+        of_choice = results.setdefault(run.choice.name, {})
+        of_choice[run.run] = run.finish(earlier)
     if job.is_chief:
         text = write_table(config.output_dir, results, (DEV, TEST))
         sys.stdout.write(text + "\n")
@@ -614,11 +521,30 @@ def _source(config: settings.NerConfig) -> model_source.ModelSource:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _ChoiceRun:
-    """The run of one choice."""
+    """A run of one choice."""
 
     choice: Choice
+    run: grid.Run
     activations: ActivationData
-    folder: str
+
+    @property
+    def folder(self) -> str:
+        """The directory of the run."""
+        return self.run.directory
+
+    @functools.cached_property
+    def flags(self) -> dict[str, Any]:
+        """The flags in which runs differ, besides --features."""
+        values = self.run.settings
+        return {"lstm_learning_rate": values.pop("learning_rate"), **values}
+
+    @property
+    def settings(self) -> stamp.Stamp:
+        """The settings with which the tagger is trained."""
+        settings = self.activations.settings
+        if not self.activations.config.do_train:
+            return settings
+        return settings.with_values(self.flags)
 
     def finish(self, earlier: Result | None) -> Result:
         """Trains and evaluates; returns the result.
@@ -634,7 +560,9 @@ class _ChoiceRun:
             if split != TRAIN
         }
         if earlier is not None:
-            if all(earlier.has(*item) for item in made_from.items()):
+            if earlier.failed or all(
+                earlier.has(*item) for item in made_from.items()
+            ):
                 return earlier
         os.makedirs(self.folder, exist_ok=True)
         gc.collect()  # Frees the model of the previous choice.
@@ -646,9 +574,20 @@ class _ChoiceRun:
                 num_classes=len(activations.data.labels),
                 size=tagger.lstm_size,
                 rate=tagger.lstm_dropout,
-                seed=config.random_seed,
+                seed=self.run.random_seed,
             )
-        result = self._train_or_load(model, earlier)
+        try:
+            result = self._train_or_load(model, earlier)
+        except loop.Diverged as error:
+            if config.feature_axes.num_runs == 1:
+                raise
+            logging.warning("%s: %s", self.run.name, error.reason)
+            result = Result.trained(
+                error.step, error.seconds, self.settings, error.reason
+            )
+            if job.is_chief:
+                result.write(self.folder)
+            return result
         is_kept = job.is_chief and (config.do_train or result is earlier)
         if is_kept:
             result.write(self.folder)
@@ -672,37 +611,21 @@ class _ChoiceRun:
         self, model: lstm.BiLstmTagger, earlier: Result | None
     ) -> Result:
         """Returns `earlier` if it fits the checkpoint, else a new result."""
-        config, trained_with = (
-            self.activations.config,
-            self.activations.settings,
-        )
+        config, trained_with = self.activations.config, self.settings
         if earlier is not None or not config.do_train:
             step = finetuning.restore(config, model, self.folder)
             if earlier is not None and step == earlier.step:
                 return earlier
             if step and not config.do_train:
-                return trained(step, 0.0, trained_with)
+                return Result.trained(step, 0.0, trained_with)
         if not config.do_train:
             raise errors.InputError(
                 f"--features={self.choice.name}: {self.folder} has no "
                 "checkpoint, and --do_train is not given"
             )
         step = self._train(model)
-        return trained(step, loop.training_seconds(self.folder), trained_with)
-
-    @property
-    def _run(self) -> grid.Run:
-        config = self.activations.config
-        (batch_size,), (epochs,) = (
-            config.grid.train_batch_size,
-            config.grid.num_train_epochs,
-        )
-        return grid.Run(
-            learning_rate=config.bilstm.lstm_learning_rate,
-            random_seed=config.random_seed,
-            directory=self.folder,
-            train_batch_size=batch_size,
-            num_train_epochs=epochs,
+        return Result.trained(
+            step, loop.training_seconds(self.folder), trained_with
         )
 
     def _train(self, model: lstm.BiLstmTagger) -> int:
@@ -711,15 +634,14 @@ class _ChoiceRun:
         sentences = activations.sentences(TRAIN)
         make_batches = length_groups.endless_batches(
             sentences,
-            batch_size=self._run.train_batch_size,
-            seed=config.random_seed,
+            batch_size=self.run.train_batch_size,
+            seed=self.run.random_seed,
             lengths=activations.lengths,
         )
         make_batches = activations.with_activations(
             make_batches, TRAIN, self.choice.layers
         )
-        learning_rate = self._run.learning_rate
-        settings = assembly.settings_of(config, activations.settings)
+        settings = assembly.settings_of(config, self.settings)
         return finetuning.train_epochs(
             dataclasses.replace(
                 activations.job.builder,
@@ -728,9 +650,11 @@ class _ChoiceRun:
                 ),
             ),
             model,
-            self._run,
+            self.run,
             finetuning.TrainingSet(make_batches, len(sentences)),
-            settings=settings.with_values({"learning_rate": learning_rate}),
+            settings=settings.with_values(
+                {"learning_rate": self.run.learning_rate}
+            ),
         )
 
     def _evaluate(
@@ -793,8 +717,8 @@ class _ChoiceRun:
         activations, config = self.activations, self.activations.config
         results = grid.Results(self.folder)
         if is_new:  # Otherwise the folder has a model card.
-            results.add(self._run, dataclasses.asdict(result))
-        flags = card_flags(config, self._run.learning_rate)
+            results.add(self.run, result.to_json())
+        flags = card_flags(config, self.flags)
         files = dataclasses.replace(
             runner.open_files(activations.job),
             output_dir=self.folder,
@@ -809,9 +733,10 @@ class _ChoiceRun:
 
 
 def card_flags(
-    config: settings.NerConfig, learning_rate: float
+    config: settings.NerConfig, run_flags: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the flags for a model card, with the tagger's learning rate."""
+    """Returns the flags for a model card, with those of the tagger's run."""
     flags = config_flags.given(config)
-    flags.pop("learning_rate", None)
-    return flags | {"lstm_learning_rate": learning_rate}
+    flags.pop("learning_rate", None)  # It is --lstm_learning_rate.
+    flags.pop("num_seeds", None)
+    return {**flags, **run_flags}

@@ -147,9 +147,10 @@ class FeatureTagger:
         at_least=0,
         below=1,
     )
-    lstm_learning_rate: float = field(
-        "Peak learning rate of the LSTM.",
-        1e-3,
+    lstm_learning_rate: tuple[float, ...] = field(
+        "Peak learning rate of the LSTM. Several, as in 1e-3,5e-4, make "
+        "several runs of each choice of --features.",
+        (1e-3,),
         affects="result",
         at_least=1e-9,
         below=1,
@@ -266,11 +267,22 @@ class NerConfig(run_config.FinetuningConfig):
         unused = [
             f"--{name}" for name in _NOT_OF_FEATURES if name in given_flags
         ]
-        if self.is_grid:
-            unused.append("several rates or seeds")
+        if len(self.grid.learning_rate) > 1:
+            unused.append("several values of --learning_rate")
         if unused:
             features = f"--features={self.bilstm.features}"
             raise ValueError(f"{features} excludes {', '.join(unused)}")
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether one of several runs is kept; --features keeps all runs."""
+        return super().is_grid and not self.bilstm.is_used
+
+    @property
+    def feature_axes(self) -> run_config.Grid:
+        """The runs of each choice of --features."""
+        rates = self.bilstm.lstm_learning_rate
+        return dataclasses.replace(self.grid, learning_rate=rates)
 
     @property
     def types(self) -> list[str]:
