@@ -38,6 +38,7 @@ from weights import (
 )
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
+_ENCODER = "BertModel"  # Without a head.
 _SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
 # Of models whose training is not known.
 _MAX_SEQ_LENGTH = {"question_answering": WindowSizes().max_seq_length}
@@ -530,5 +531,12 @@ def _task_of(model_dir: str, source: checkpoint_sources.Source) -> str:
             f"{model_dir}: has a head of an unknown task; --task (in Python: "
             "task=) names it"
         )
-    is_language_model = _MASKED_LM in source.tensors
-    return "fill_mask" if is_language_model else "sentence_embedding"
+    if _MASKED_LM in source.tensors:
+        return "fill_mask"
+    if architecture not in (None, _ENCODER) and source.others:
+        errors.warn_once(
+            f"{model_dir}: its head is unknown ({architecture}, with "
+            f"{errors.listed(source.others)}) and not used; the task is taken "
+            "to be sentence_embedding"
+        )
+    return "sentence_embedding"

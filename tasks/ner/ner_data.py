@@ -30,7 +30,9 @@ _STEMS = {
 _ENDINGS = (".txt", ".conll", *word_files.TABLE_FORMS)
 # Prefixes in another form: b-per, B_PER, PER-B; other signs for O; brackets, as
 # in the files of CoNLL-2012: (PER*, *, *).
-_SPAN_LIKE = re.compile(r"^(?:[biesBIES][-_].|o$|0$|\*$|\(.)|.[-_][BIES]$|.\)$")
+_SPAN_LIKE = re.compile(
+    r"^\"?(?:[biesBIES][-_].|o$|0$|\*$|\(.)|.[-_][BIES]$|.\)$"
+)
 _MANY_TAGS = 500
 _CHECKED_AT_ONCE = 1024  # Sentences.
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}

@@ -56,6 +56,8 @@ _UNIVERSAL_COLUMNS = 10
 _RANGE_OR_EMPTY = re.compile(r"\d+[-.]\d+")
 _CHECKED_WORDS = 10_000
 _LONGEST_SENTENCE = 1000
+_PART = re.compile(r"##\w")  # Of a word: ##ing.
+_FEW_PARTS = 0.01
 _BYTE_ORDER_MARK = "\ufeff"  # Joined files have it in the middle.
 # Characters that would break the lines and columns of the output.
 _BREAKS = frozenset("\t\n\r")
@@ -527,6 +529,13 @@ def _sentences(
         words += not line.begins_document
     rows = [line for line in lines if not line.begins_document]
     tags = [line.tag for line in rows if line.tag is not None]
+    parts = [line for line in rows if _PART.match(line.word)]
+    if len(parts) > max(1, len(rows) * _FEW_PARTS):
+        errors.warn_once(
+            f"{path}:{parts[0].number}: {parts[0].word!r} is read as a word, "
+            f"like {len(parts) - 1} more that begin with ##: are these the "
+            "tokens of another tokenizer? Give complete words"
+        )
     longest = max(np.diff(row_splits))
     if longest > _LONGEST_SENTENCE:
         errors.warn_once(

@@ -182,7 +182,7 @@ def _warn_of_contents(question_set: QuestionSet) -> None:
             "scored as questions without an answer",
             lambda q: (
                 question_set.has_impossible
-                and not (q.is_impossible or q.answers)
+                and not (q.is_impossible or _texts(q))
             ),
         ),
     ):
@@ -358,7 +358,7 @@ def warn_of_other_answers(question_set: QuestionSet) -> None:
     for question in question_set.questions:
         context = question_set.contexts[question.paragraph]
         answers = question.answers
-        if answers and not any(answer.text in context for answer in answers):
+        if answers and not any(text in context for text in _texts(question)):
             reason = repr(answers[0].text) + _other_form(context, answers[0])
             rows.append((question.id, reason))
     warn(
@@ -366,6 +366,11 @@ def warn_of_other_answers(question_set: QuestionSet) -> None:
         "%d questions have no answer that occurs in their paragraph",
         rows,
     )
+
+
+def _texts(question: Question) -> list[str]:
+    """Returns the answers that have a text."""
+    return [x.text for x in question.answers if x.text.strip()]
 
 
 def words(context: str) -> list[str]:

@@ -13,6 +13,7 @@ import shutil
 import exports
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 import tiny_runs
 
@@ -169,6 +170,23 @@ def test_labels_that_do_not_fit_the_head_can_be_replaced(
         api.load(path)
     right = exports.LABELS if task == "classification" else exports.TAGS
     assert api.load(path, labels=right).labels == right
+
+
+@pytest.mark.parametrize("architecture", ["HF_ColBERT", None, "BertModel"])
+def test_an_unknown_head_is_named(architecture, tiny_models, tmp_path, caplog):
+    path = changed(
+        tiny_models / "classification",
+        tmp_path,
+        architectures=architecture and [architecture],
+    )
+    weights = pathlib.Path(path) / "model.safetensors"
+    tensors = safetensors.numpy.load_file(weights)
+    tensors["linear.weight"] = tensors.pop("classifier.weight")
+    del tensors["classifier.bias"]
+    safetensors.numpy.save_file(tensors, weights, {"format": "pt"})
+    assert api.load(path).task == "sentence_embedding"
+    is_named = "its head is unknown (HF_ColBERT, with linear.weight)"
+    assert (is_named in caplog.text) == (architecture == "HF_ColBERT")
 
 
 def test_a_regression_of_several_values_is_refused(tiny_models, tmp_path):

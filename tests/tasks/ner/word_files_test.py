@@ -550,3 +550,18 @@ def test_sets_are_found_and_are_those_of_columns(tmp_path):
                 for name in ("files", "read", "labels", "scheme")
             }
         ).test
+
+
+@pytest.mark.parametrize(
+    ("words", "is_warned"),
+    [
+        ("[CLS] wash ##ing ##ton is big [SEP]", True),
+        ("we like ## and # and #win", False),
+        ("one ##ing only", False),
+    ],
+)
+def test_tokens_of_another_tokenizer_are_warned_of(
+    read, caplog, words, is_warned
+):
+    read("".join(f"{word} O\n" for word in words.split()))
+    assert (":3: '##ing' is read as a word" in caplog.text) == is_warned

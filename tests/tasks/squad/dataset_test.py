@@ -306,6 +306,20 @@ def test_answers_that_cannot_be_predicted_are_named(tmp_path, caplog):
     ) in caplog.text
 
 
+def test_an_answer_without_text_is_none(tmp_path, caplog):
+    rows = [qa("good", [("some", 0)]), qa("blank", [("", -1)])]
+    context = "some text"
+    path = write(tmp_path / "a.json", *rows, context=context)
+    dataset.warn_of_other_answers(dataset.read(path))
+    assert "1 questions have no answer that occurs" in caplog.text
+    assert "blank: ''" in caplog.text
+    caplog.clear()
+    rows = [row | {"is_impossible": False} for row in rows]
+    dataset.read(write(tmp_path / "b.json", *rows, context=context))
+    expected = "1 questions have no answers, although is_impossible is not true"
+    assert expected in caplog.text
+
+
 def test_true_is_no_position(tmp_path):
     path = write(tmp_path / "a.json", qa("x", [("some", True)]))
     with pytest.raises(errors.InputError, match="has no number 'answer_start'"):
