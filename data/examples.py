@@ -263,6 +263,7 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
     _warn_of_odd_labels(examples, distinct)
     if kind == CLASSIFICATION:
         _warn_of_values(examples, distinct)
+        _warn_of_several(examples, distinct)
     if kind == MULTI_LABEL and max(counts) == 1:
         _warn_of_other_separators(examples, distinct)
     return _sorted(distinct)
@@ -310,6 +311,23 @@ def _warn_of_values(examples: Examples, labels: Collection[str]) -> None:
         text = "%s: %s is taken for the name of a class, one of %d; "
         text += "--problem_type=regression takes labels for values"
         logging.warning(text, examples.path, fractions[0], len(labels))
+
+
+def _warn_of_several(examples: Examples, labels: Collection[str]) -> None:
+    """Logs a class that seems to be several labels: "['a', 'b']" or "a,b".
+
+    The parts of the latter are classes, too.
+    """
+    for label in sorted(labels):
+        is_several = _LIST.fullmatch(label) is not None
+        for separator in (_SEPARATOR, ";", "|"):
+            names = {*map(str.strip, label.split(separator))}
+            is_several |= len(names) > 1 and names <= {*labels}
+        if is_several:
+            text = "%s: %r is taken for the name of one class; "
+            text += "--problem_type=%s takes several labels"
+            logging.warning(text, examples.path, label, MULTI_LABEL)
+            return
 
 
 def _look(label: str) -> str:

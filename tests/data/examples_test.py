@@ -226,6 +226,11 @@ def test_thousands_of_classes_are_allowed_if_they_repeat():
         (["1.0", "2", "3"] * 9, ""),
         (["0.5", "1", "other"] * 9, ""),
         (["nan", "1", "2"] * 9, "t.csv: 'nan' is taken for a label like"),
+        (["a", "b", "a,b"] * 9, "t.csv: 'a,b' is taken for the name of one"),
+        (["a", "b", "b | a"] * 9, "t.csv: 'b | a' is taken for the name of"),
+        (["['a', 'b']", "['a']"] * 9, "t.csv: \"['a', 'b']\" is taken for the"),
+        (["Arts, Film", "Arts, Music", "Film"] * 9, ""),
+        (["(other)", "a/b", "a"] * 9, ""),
     ],
 )
 def test_labels_that_are_probably_mistakes_are_logged(caplog, labels, message):
