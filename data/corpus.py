@@ -55,7 +55,12 @@ _OTHER_FORMATS = {
     rb"BZh[1-9]1AY&SY": "bzip2, but the name does not end in .bz2",
     rb"\x28\xb5\x2f\xfd": "zstd, but the name does not end in .zst",
     rb"PAR1\x15": "a Parquet table; a corpus of them is named *.parquet",
+    rb"(?s:.{257})ustar[\0 ]": "a tar archive; unpack its files",
+    rb"PK\x03\x04": "a zip archive, or a document of an office suite",
+    rb"\xfd7zXZ\0": "xz; unpack it, or use gzip, bzip2 or zstd",
+    rb"%PDF-1\.|%PDF-2\.": "PDF; extract its text",
 }
+_BETWEEN_DOCUMENTS = "<|endoftext|>"  # In corpora for GPT-2.
 
 
 class Block(NamedTuple):
@@ -279,6 +284,11 @@ def _surplus(path: str, text: str) -> str:
     """Returns what a file has besides sentences, for a warning; "" if none."""
     if found := _MARKUP.match(text):
         return f"begin with {found[1]}: markup, which is read as text"
+    if _BETWEEN_DOCUMENTS in text:
+        return (
+            f"have {_BETWEEN_DOCUMENTS}, which is read as text; a blank line "
+            "separates documents"
+        )
     if file_system.ending(file_system.uncompressed(path)) in _TABLES:
         return (
             "are tables by their names: the header and all cells are read as "

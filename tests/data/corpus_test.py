@@ -5,8 +5,11 @@ pytest tests/data/corpus_test.py
 
 import bz2
 import gzip
+import io
 import json
+import lzma
 import os
+import tarfile
 import textwrap
 import threading
 
@@ -26,6 +29,15 @@ def zstd(data):
     with pa.CompressedOutputStream(packed, "zstd") as file:
         file.write(data)
     return packed.getvalue().to_pybytes()
+
+
+def tar(text):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        entry = tarfile.TarInfo("a.txt")
+        entry.size = len(text)
+        archive.addfile(entry, io.BytesIO(text.encode()))
+    return packed.getvalue()
 
 
 def parquet_table(rows):
@@ -150,6 +162,10 @@ def test_a_few_invalid_bytes_are_ignored_and_counted(tmp_path):
         (zstd(b"One."), "line 1: .*zstd, but the name"),
         (parquet_table(["One."]), "line 1: .*a Parquet table"),
         (parquet_table([]), "line 1: .*a Parquet table"),
+        (tar("One.\n" * 300_000), "line 1: .*a tar archive"),
+        (b"PK\x03\x04" + b"One.\n" * 9, "line 1: .*a zip archive"),
+        (lzma.compress(b"One."), "line 1: .*but xz"),
+        (b"%PDF-1.4\nOne.\n", "line 1: .*PDF; extract"),
     ],
     # Named: gzip's bytes hold the time, and every worker collects its own.
     ids=[
@@ -163,6 +179,10 @@ def test_a_few_invalid_bytes_are_ignored_and_counted(tmp_path):
         "zstd",
         "parquet",
         "parquet without rows",
+        "tar",
+        "zip",
+        "xz",
+        "pdf",
     ],
 )
 def test_other_encodings_are_named_by_file_and_line(tmp_path, data, match):
@@ -172,7 +192,10 @@ def test_other_encodings_are_named_by_file_and_line(tmp_path, data, match):
         documents(path)
 
 
-@pytest.mark.parametrize("text", ["PAR1 is a receptor.", "BZh9 is a name."])
+@pytest.mark.parametrize(
+    "text",
+    ["PAR1 is a receptor.", "BZh9 is a name.", "%PDF-X", "PK is a name."],
+)
 def test_text_may_begin_like_another_format(tmp_path, text):
     (tmp_path / "a").write_text(text)
     assert documents(tmp_path / "a") == [[text]]
@@ -273,6 +296,7 @@ def test_json_that_is_no_lines_of_objects_is_no_plain_text(tmp_path, text):
         ("a.html", "\n<!DOCTYPE html>\nA.\n", "<!DOCTYPE"),
         ("a.csv", "id,text\n1,A.\n", "are tables by their names"),
         ("a.txt", "A.\rB.\r", r"end in \r"),
+        ("a.txt", "A.\n<|endoftext|>\nB.\n", "<|endoftext|>"),
         ("a.txt", "<a> is a tag.\r\nB.\r\n", ""),
         ("a.txt", "A.\r", ""),
         ("a.txt", "[1] A.\n{\n", ""),
