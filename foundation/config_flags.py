@@ -82,12 +82,16 @@ _PYTHON_KINDS: Mapping[type, type] = {
 }
 # Errors of the system that a file, a disk or the memory causes; those in
 # _WITHOUT_PATH also where the error names no file.
-_WITHOUT_PATH = "EDQUOT EFBIG EIO ENOMEM ENOSPC EPIPE EROFS ESTALE".split()
+_TOO_MANY = ["EMFILE", "ENFILE"]
+_WITHOUT_PATH = (
+    "EDQUOT EFBIG EIO ENOMEM ENOSPC EPIPE EROFS ESTALE".split() + _TOO_MANY
+)
 _WITH_PATH = (
     "EACCES EEXIST EISDIR ELOOP ENAMETOOLONG ENOENT ENOTDIR ENOTEMPTY ENXIO "
     "EPERM"
 ).split() + _WITHOUT_PATH
-# The project's own files and Python's: if one is missing, this is a defect.
+# The project's own files and Python's: if one is missing, this is a defect,
+# and none if too many other files are open.
 _OURS = tuple(
     os.path.join(os.path.realpath(folder), "")
     for folder in (os.path.dirname(os.path.dirname(__file__)), sys.prefix)
@@ -679,8 +683,9 @@ def _is_file_error(error: Exception) -> bool:
         path, number = error.filename, errno.errorcode.get(error.errno)
         if not isinstance(path, str):
             return number in _WITHOUT_PATH
-        is_ours = os.path.realpath(path).startswith(_OURS)
-        return number in _WITH_PATH and not (is_ours and path.endswith(_CODE))
+        is_code = path.endswith(_CODE) and number not in _TOO_MANY
+        is_ours = is_code and os.path.realpath(path).startswith(_OURS)
+        return number in _WITH_PATH and not is_ours
     tensorflow = sys.modules.get("tensorflow")
     is_of_system = errors.system_number(error) is not None
     if isinstance(error, OSError) or tensorflow is None:

@@ -30,15 +30,20 @@ _TRACE = re.compile(
 )
 
 # What the system reports for a file or a disk, in the words with which
-# libraries repeat it.
+# libraries repeat it. ENFILE's begin with those of EMFILE.
 _OF_FILES = {
     os.strerror(number): number
     for number in (
         *(errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR),
-        *(errno.ELOOP, errno.ENAMETOOLONG, errno.ENODEV, errno.ENOENT),
-        *(errno.ENOSPC, errno.ENOTDIR, errno.ENXIO, errno.EPERM),
-        *(errno.EROFS, errno.ESTALE),
+        *(errno.ELOOP, errno.ENAMETOOLONG, errno.ENFILE, errno.EMFILE),
+        *(errno.ENODEV, errno.ENOENT, errno.ENOSPC, errno.ENOTDIR),
+        *(errno.ENXIO, errno.EPERM, errno.EROFS, errno.ESTALE),
     )
+}
+# What to do about some of them, after the system's words.
+_REMEDIES = {
+    errno.EMFILE: "raise the limit of open files, e.g. with ulimit -n 4096",
+    errno.ENFILE: "all processes of the system together have opened too many",
 }
 
 
@@ -53,6 +58,7 @@ class InputError(ValueError):
 def reason(error: Exception) -> str:
     """Returns what an error of a library says, as part of one short line.
 
+    Says what to do where too many files are open.
     A message with bytes that are not UTF-8 is raised as a UnicodeDecodeError,
     which holds it; these bytes are shown escaped.
     """
@@ -69,7 +75,8 @@ def reason(error: Exception) -> str:
     )
     if len(text) > _LONGEST_REASON:
         text = text[: _LONGEST_REASON - 4] + " ..."
-    return text
+    remedy = _REMEDIES.get(system_number(error) or 0)
+    return f"{text}: {remedy}" if remedy else text
 
 
 def one_line(text: str) -> str:

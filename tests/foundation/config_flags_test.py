@@ -375,6 +375,47 @@ def test_an_error_of_the_disk_is_one_line(capsys, number, kind):
     assert "/out/a.tfrecord" in line and os.strerror(number) in line
 
 
+TOO_MANY = """
+import dataclasses, os, resource
+from foundation import config_flags, file_system
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    output_file: str = config_flags.field("Text.")
+
+def main(config):
+    # The first descriptor that is not used is the limit.
+    limit = os.open(os.devnull, os.O_RDONLY)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit + 1, limit + 1))
+    file_system.write_text(config.output_file, "text")
+
+config_flags.run(Config, main)
+"""
+
+
+def test_too_many_open_files_are_one_line(tmp_path, repository):
+    path = str(tmp_path / "a")
+    found = subprocess.run(
+        [sys.executable, "-c", TOO_MANY, f"--output_file={path}"],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 2 and found.stderr.count("\n") == 1, found.stderr
+    assert f"'{path}'" in found.stderr and "ulimit -n" in found.stderr
+
+
+def test_a_file_of_ours_that_cannot_be_opened_is_no_defect_at_the_limit(
+    capsys, repository
+):
+    ours = str(repository / "bert.py")
+
+    def main(config):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), ours)
+
+    assert ours in exit_line(capsys, 2, main, "--vocab_file=v")
+
+
 COMMANDS = [
     path.name
     for path in sorted(pathlib.Path(__file__).parents[2].glob("*.py"))

@@ -3,6 +3,9 @@
 pytest tests/foundation/errors_test.py
 """
 
+import errno
+import os
+
 import pytest
 
 from foundation import errors
@@ -50,3 +53,15 @@ def test_of_many_names_the_first_are_listed():
     names = [str(i) for i in range(23)]
     assert errors.listed(names).endswith("18, 19 and 3 more")
     assert errors.listed(names[:20]).endswith("18, 19")
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.EMFILE, "ulimit -n"), (errno.ENFILE, "processes")],
+)
+def test_too_many_open_files_are_told_with_what_helps(number, remedy):
+    words = os.strerror(number)
+    for error in (OSError(number, words, "a"), RuntimeError(f"a; {words}")):
+        assert errors.system_number(error) == number
+        line = errors.reason(error)
+        assert words in line and "a" in line and remedy in line

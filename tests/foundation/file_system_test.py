@@ -396,7 +396,9 @@ def test_a_full_disk_is_named_with_the_path(tmp_path):
     assert caught.value.filename == path
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+@pytest.mark.parametrize(
+    "number", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EMFILE]
+)
 @pytest.mark.parametrize("library", ["python", "tensorflow", "safetensors"])
 def test_a_failed_write_is_named_whatever_library_reports_it(
     tmp_path, number, library
