@@ -394,8 +394,11 @@ def _train_run(job: Job, run: grid.Run, files: RunFiles) -> TaskModel:
     result["settings"] = job.settings.with_values(run.settings).to_json()
     if results.add(run, result):
         if job.is_chief:
-            _save_model(job, files, task_model.model)
+            # In this order: a command that is killed in between has named a
+            # run that is not finished, so the next one takes the model of
+            # output_dir for no other run's.
             results.keep(run)
+            _save_model(job, files, task_model.model)
     keeps_checkpoints = _keeps_checkpoints(job.config)
     if not keeps_checkpoints:  # Other workers may still read them.
         strategies.wait_for_all(job.builder.strategy)

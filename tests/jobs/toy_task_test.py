@@ -18,7 +18,7 @@ from data import features as features_lib
 from data import schema
 from export import tensorflow_engine
 from foundation import config_flags
-from jobs import report, run_config, runner
+from jobs import finetuning, grid, report, run_config, runner
 from jobs.outputs import Card, Description, Scores
 from modeling import losses, models
 from weights import model_directory
@@ -205,16 +205,16 @@ def run(root, **flags):
     runner.run(config, ToyTask)
 
 
-def train(root):
-    run(
-        root,
-        do_train=True,
-        train_file=str(root / "train.txt"),
-        init_checkpoint=str(root / "encoder"),
-        learning_rate=(1e-3, 5e-3),
-        train_batch_size=(8,),
-        num_train_epochs=(3.0,),
-    )
+def train(root, **flags):
+    common = {
+        "do_train": True,
+        "train_file": str(root / "train.txt"),
+        "init_checkpoint": str(root / "encoder"),
+        "learning_rate": (1e-3, 5e-3),
+        "train_batch_size": (8,),
+        "num_train_epochs": (3.0,),
+    }
+    run(root, **common | flags)
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +250,41 @@ def test_what_a_kill_at_the_end_of_a_run_left_is_removed(root):
     left[-1].write_bytes(b"")
     train(root)
     assert not any(path.exists() for path in left)
+
+
+class Killed(BaseException):
+    """Ends a command at once, as a signal does."""
+
+
+@pytest.mark.parametrize("moment", ["after keep", "after save"])
+def test_a_smaller_grid_never_reports_the_model_of_a_killed_run(
+    root, monkeypatch, moment
+):
+    out = root / moment
+    flags = {"output_dir": str(out), "num_train_epochs": (2.0,)}
+    smaller = flags | {"learning_rate": (1e-4, 2e-4)}
+    train(root, **smaller)
+    scores = tiny_runs.eval_results(out)
+    weights = (out / "model.safetensors").read_bytes()
+    keep, save = grid.Results.keep, finetuning._save_model
+
+    def keep_and_end(self, kept):
+        keep(self, kept)
+        if moment == "after keep":
+            raise Killed
+
+    def save_and_end(*arguments):
+        save(*arguments)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(grid.Results, "keep", keep_and_end)
+        patch.setattr(finetuning, "_save_model", save_and_end)
+        with pytest.raises(Killed):
+            train(root, **flags | {"learning_rate": (1e-4, 2e-4, 5e-3)})
+    train(root, **smaller)
+    assert (out / "model.safetensors").read_bytes() == weights
+    assert tiny_runs.eval_results(out) == scores
 
 
 def test_a_killed_prediction_with_the_kept_model_continues(root, monkeypatch):
