@@ -5,8 +5,9 @@ r"""Mutates files of every format that is read, and reads them.
 Each mutation changes bytes of a small valid file (bits, spans, numbers), or its
 structure (values of JSON, lines and cells, features of records, columns of
 Parquet, the content of compressed files). A mutation is good if the file is
-read or ends in one line with exit code 2, within 10 s and 1 GB. Bytes that a
-checksum protects must be refused or give what the valid file gives.
+read or ends in one line with exit code 2, within 10 s of processor time and
+1 GB. Bytes that a checksum protects must be refused or give what the valid file
+gives.
 
 Files are read in a worker process, a fork that has imported TensorFlow. It is
 killed after 10 s, and a new one continues with the next mutation. Mutation 17
@@ -35,6 +36,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -73,7 +75,8 @@ from weights import (
     tokenizer_files,
 )
 
-SECONDS = 10  # After which a worker is killed.
+SECONDS = 10  # Processor time after which a worker is killed.
+IDLE_SECONDS = 120  # Time by the clock after which it is killed.
 GROWTH = 2**30  # Bytes of memory that a mutation may need.
 CHUNK = 100  # Mutations of a format before the next format's turn.
 LIFE = 60  # Chunks that one worker reads.
@@ -957,13 +960,12 @@ def run_worker(
     """Reads what a worker finds until it ends or has to be killed."""
     pid, reads = work(scratch, seed, tasks)
     numbers = ((name, n) for name, a, b in tasks for n in range(a, b))
-    buffer, waits, current = b"", 120, None
+    buffer, current = b"", None
     while True:
-        ready = select.select([reads], [], [], waits)[0]
+        ready = _wait(reads, pid, has_begun=current is not None)
         data = os.read(reads, 1 << 16) if ready else b""
         if not data:
             break
-        waits = SECONDS
         buffer += data
         *lines, buffer = buffer.split(b"\n")
         for line in lines:
@@ -980,6 +982,23 @@ def run_worker(
     if current is not None:
         kind = "crash" if ready else "hang"
         state.add(*current, kind, f"{log}\nstatus {status}")
+
+
+def _wait(reads: int, pid: int, *, has_begun: bool) -> bool:
+    """Returns whether a worker writes, before it is to be killed."""
+    begun, used = time.monotonic(), processor_seconds(pid)
+    while not select.select([reads], [], [], SECONDS)[0]:
+        is_busy = processor_seconds(pid) - used >= SECONDS
+        if has_begun and is_busy or time.monotonic() - begun >= IDLE_SECONDS:
+            return False
+    return True
+
+
+def processor_seconds(pid: int) -> float:
+    """Returns the processor time of a process, which may have ended."""
+    stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> int:
