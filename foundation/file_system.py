@@ -19,6 +19,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import fnmatch
 import functools
 import glob
 import gzip
@@ -134,13 +135,41 @@ def size(path: str) -> int:
 
 
 def matches(pattern: str) -> list[str]:
-    r"""Returns the paths that match a pattern in which \ quotes a character."""
+    r"""Returns the paths that match a pattern in which \ quotes a character.
+
+    Raises:
+      OSError: a folder cannot be read. Its files must not be left out.
+    """
     if is_remote(pattern):
         return _gfile().glob(pattern)
     quoted = re.sub(r"\\(.)", lambda found: glob.escape(found[1]), pattern)
     # As TensorFlow names files without a folder: manifests have these names.
     folder = "" if os.path.dirname(pattern) else os.path.join(".", "")
-    return glob.glob(folder + quoted)
+    return [*_disk_matches(folder + quoted)]
+
+
+def _disk_matches(pattern: str) -> Iterator[str]:
+    """Yields the same as glob.glob, which takes unreadable folders for empty.
+
+    Hidden names match only a pattern that begins with a dot.
+    """
+    folder, name = os.path.split(pattern)
+    folders = [folder]
+    if glob.has_magic(folder):
+        folders = [*_disk_matches(folder)]
+    for folder in folders:
+        if glob.has_magic(name):
+            inner = folder or os.curdir
+            listed = os.listdir(inner) if is_folder(inner) else []
+            for found in fnmatch.filter(listed, name):
+                if name.startswith(".") or not found.startswith("."):
+                    yield os.path.join(folder, found)
+        elif name:
+            path = os.path.join(folder, name)
+            if exists(path) or os.path.islink(path):
+                yield path
+        elif is_folder(folder):
+            yield os.path.join(folder, "")
 
 
 def folder_of(weights: str) -> str:
@@ -792,13 +821,17 @@ def replace(source: str, path: str) -> None:
 
 def flush(path: str) -> None:
     """Forces a file of this machine, if it exists, to the disk."""
-    if os.path.exists(path):
+    if exists(path):
         _flush(path)
 
 
 def flush_folder(folder: str) -> None:
     """Forces a folder with all of its files and folders to the disk."""
-    for inner, _, names in os.walk(folder):
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for inner, _, names in os.walk(folder, onerror=fail):
         for name in names:
             _flush(os.path.join(inner, name))
         _flush_entries(inner)

@@ -14,7 +14,7 @@ import importlib
 import os
 import re
 
-from foundation import errors
+from foundation import errors, file_system
 
 SCHEME = "hf://"
 _NAME = re.compile(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*(?:@[\w./-]+)?")
@@ -78,7 +78,8 @@ def _download(path: str) -> str:
     try:
         folder = download(_BESIDE + _WEIGHTS)
         if not any(
-            os.path.exists(os.path.join(folder, file)) for file in _SAFETENSORS
+            file_system.exists(os.path.join(folder, file))
+            for file in _SAFETENSORS
         ):
             folder = download(_BESIDE + _OTHER_WEIGHTS)
     # Those of the library and of its network are not all OSErrors.

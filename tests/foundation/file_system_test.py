@@ -7,6 +7,7 @@ TensorFlow's file system in memory, ram://, takes the part of a bucket.
 
 import bz2
 import errno
+import glob
 import fcntl
 import gzip
 import hashlib
@@ -453,6 +454,61 @@ def test_only_what_is_not_there_is_missing(tmp_path, monkeypatch):
         with pytest.raises(OSError) as caught:
             ask(str(file))
         assert caught.value.filename == str(file)
+
+
+def test_a_pattern_matches_what_glob_matches(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a/1.txt", "a/.2.txt", "b/1.txt", "b/[3].txt", ".c/1.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "d.txt").symlink_to("nowhere")
+    relative = (
+        "*",
+        "*.txt",
+        "*/*.txt",
+        "*/.*",
+        "?/1.txt",
+        "[ab]/1*",
+        "a/1.txt",
+    )
+    relative += ("**", "*/", "a/", "e/*", "d.txt/*", "d.txt", ".c/*", "a/*/*")
+    for pattern in (*relative, "./*", f"{tmp_path}/*/*", f"{tmp_path}/a/1.txt"):
+        found = file_system.matches(pattern)
+        start = "" if "/" in pattern else "./"
+        assert sorted(found) == sorted(glob.glob(start + pattern)), pattern
+    assert file_system.matches(r"*/\[3\].txt") == ["b/[3].txt"]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("pattern", ["a/*", "*/*.txt", "*/b/*"])
+def test_an_unreadable_folder_is_not_an_empty_one(
+    tmp_path, monkeypatch, number, pattern
+):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    inner = str(tmp_path / "a" / "b" if "b" in pattern else tmp_path / "a")
+    listdir = os.listdir
+
+    def fail(path):
+        if path == inner:
+            raise OSError(number, os.strerror(number), path)
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", fail)
+    with pytest.raises(OSError) as caught:
+        file_system.matches(os.path.join(tmp_path, pattern))
+    assert (caught.value.errno, caught.value.filename) == (number, inner)
+
+
+def test_a_folder_that_cannot_be_read_is_not_flushed_in_silence(
+    tmp_path, monkeypatch
+):
+    def fail(path):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+    with pytest.raises(OSError) as caught:
+        file_system.flush_folder(str(tmp_path))
+    assert caught.value.filename == str(tmp_path)
 
 
 def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path):
