@@ -34,7 +34,7 @@ import shutil
 import sys
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -104,8 +104,8 @@ class Blocks:
             ):
                 stamp.refuse(changes, self._unfinished)
             if changes:
-                text = "%s: removed, another model's or an earlier version's"
-                logging.warning(text, directory)
+                text = "%s: removed, its prediction begins again: %s"
+                logging.warning(text, directory, _shown(changes, before))
                 self.remove()
         if not (continues and file_system.exists(path)):
             file_system.make_folder(directory)
@@ -365,6 +365,13 @@ def run(stream: Stream, store: Store | None) -> int:
             "before: the input has changed meanwhile"
         )
     return counter.count
+
+
+def _shown(changes: Sequence[stamp.Change], before: Mapping[str, Any]) -> str:
+    """Returns why existing blocks cannot be used."""
+    if before.get("format_version") != _VERSION:
+        return "an earlier version wrote it"
+    return ", ".join(map(str, changes))
 
 
 def _digest(value: Any) -> str:

@@ -219,6 +219,10 @@ def test_several_batch_sizes_or_epochs_make_a_grid():
         ({"train_batch_size": "16,0"}, "=16,0: must be at least 1"),
         ({"output_dir": f"{__file__}/run"}, f"/run: {__file__} is a file"),
         ({"train_batch_size": "16,16"}, "one occurs twice"),
+        (
+            {"train_batch_size": "16,32", "allow_changed_data": True},
+            "--allow_changed_data",
+        ),
         ({"train_batch_size": "1.5"}, "not a number"),
         ({"num_train_epochs": "0"}, "must be above 0"),
         ({"num_train_epochs": "2,nan"}, "must be a finite number"),

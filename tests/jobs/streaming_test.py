@@ -128,7 +128,7 @@ def fail(encoded):
     return [x * x for x in encoded]
 
 
-def test_blocks_of_an_earlier_model_are_refused_or_discarded(tmp_path):
+def test_blocks_of_an_earlier_model_are_refused_or_discarded(tmp_path, caplog):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, range(8), predict=fail)
     other = SETTINGS | {"weights": "b"}
@@ -140,6 +140,7 @@ def test_blocks_of_an_earlier_model_are_refused_or_discarded(tmp_path):
         str(tmp_path / "work"), other, discards_changed=True
     )
     assert not blocks.find(0, "")
+    assert "weights was None, is b" in caplog.text
     assert os.listdir(tmp_path / "work") == ["settings.json"]
     blocks = streaming.Blocks(str(tmp_path / "work"), other)
     blocks.remove()
