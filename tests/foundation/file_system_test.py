@@ -7,8 +7,8 @@ TensorFlow's file system in memory, ram://, takes the part of a bucket.
 
 import bz2
 import errno
-import glob
 import fcntl
+import glob
 import gzip
 import hashlib
 import json
