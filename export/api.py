@@ -24,6 +24,7 @@ from absl import logging
 from data import examples
 from data import features as features_lib
 from data.features import Features
+from data.tokenization import vocabulary
 from export import keras_layers, opened_model
 from export.opened_model import OpenedModel
 from foundation import config_flags, errors, file_system
@@ -253,6 +254,12 @@ class Model:
     _problem_type: str | None = None
     _windows: features_lib.Windows | None = None
     _item = _encoded_item = _TEXT_OR_PAIR
+    # What the tokenizer splits, and other tokenizers do not.
+    _bracketed: Sequence[str] = (
+        vocabulary.CLS,
+        vocabulary.SEP,
+        vocabulary.MASK,
+    )
 
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
@@ -340,7 +347,7 @@ class Model:
     def _encoded(
         self, first: list[str], second: list[str], num_choices: int = 0
     ) -> Features:
-        """Returns the features of N pairs; warns if a text is cut."""
+        """Returns the features of N pairs; warns of what is lost of texts."""
         statistics = features_lib.TokenizationStatistics()
         features = features_lib.encode(
             self.tokenizer,
@@ -359,6 +366,13 @@ class Model:
                 f"{self._path}: a text, perhaps several, has more than {limit} "
                 "and is cut"
             )
+        for token in self._bracketed:
+            if any(token in text for text in itertools.chain(first, second)):
+                errors.warn_once(
+                    f"{self._path}: a text, perhaps several, contains {token}, "
+                    "which is read as a word in brackets; a pair is given as "
+                    "(text, text)"
+                )
         return features
 
     @functools.cached_property
@@ -622,10 +636,14 @@ class MaskedLanguageModel(Model):
     """
 
     _item = _TEXT
+    _bracketed = (vocabulary.CLS, vocabulary.SEP)
 
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
+        self.tokenizer = masked_words.MaskTokenizer(
+            self.tokenizer.vocabulary, **self.tokenizer.settings
+        )
         self._masked_lm = opened.masked_lm()
         self._next_sentence = opened.next_sentence()
         self._pooler = opened.pooler() if self._next_sentence else None

@@ -81,6 +81,69 @@ def encode_texts(
     return results
 
 
+class MaskTokenizer(wordpiece.Tokenizer):
+    """A tokenizer that keeps each [MASK] of a text as one token.
+
+    It encodes the parts of a text between the masks.
+    """
+
+    def encode(self, texts: Sequence[str | bytes]) -> wordpiece.Encoding:
+        """See wordpiece.Tokenizer."""
+        parts = [wordpiece.valid_text(text).split(MASK) for text in texts]
+        encoded = super().encode(list(itertools.chain.from_iterable(parts)))
+        places, row_splits = _places(parts, encoded.row_splits)
+        ids = np.insert(encoded.ids, places, self.vocabulary.mask_id)
+        return wordpiece.Encoding(ids, row_splits)
+
+    def encode_with_offsets(
+        self, texts: Sequence[str]
+    ) -> wordpiece.EncodingWithOffsets:
+        """See wordpiece.Tokenizer."""
+        parts = [text.split(MASK) for text in texts]
+        encoded = super().encode_with_offsets(
+            list(itertools.chain.from_iterable(parts))
+        )
+        places, row_splits = _places(parts, encoded.row_splits)
+        begins, masks = [], []  # Of the parts and of the masks in their text.
+        for parts_of_text in parts:
+            begin = 0
+            for part in parts_of_text:
+                begins.append(begin)
+                masks.append(begin + len(part))
+                begin = masks[-1] + len(MASK)
+            masks.pop()  # No mask is after the last part.
+        shift = np.repeat(begins, np.diff(encoded.row_splits))
+        ends = np.array(masks, np.int64) + len(MASK)
+        return wordpiece.EncodingWithOffsets(
+            np.insert(encoded.ids, places, self.vocabulary.mask_id),
+            row_splits,
+            np.insert(encoded.starts + shift, places, masks),
+            np.insert(encoded.ends + shift, places, ends),
+        )
+
+
+def _places(
+    parts: Sequence[Sequence[str]], row_splits: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where masks are inserted into the tokens of parts.
+
+    Args:
+      parts: the parts of each text.
+      row_splits: row splits of the tokens of all parts.
+
+    Returns:
+      The number of the part tokens before each mask, and the row splits of the
+      texts with their masks, int64 [N + 1].
+    """
+    counts = np.array(list(map(len, parts)), np.int64)
+    last = np.cumsum(counts) - 1  # The last part of each text.
+    is_before_mask = np.ones(counts.sum(), bool)
+    is_before_mask[last] = False
+    num_masks = np.cumsum(counts - 1)
+    ends = row_splits[1:]
+    return ends[is_before_mask], np.concatenate([[0], ends[last] + num_masks])
+
+
 class MaskFiller:
     """Ranks the vocabulary for every mask of a text."""
 

@@ -172,6 +172,48 @@ def test_labels_that_do_not_fit_the_head_can_be_replaced(
     assert api.load(path, labels=right).labels == right
 
 
+def test_masks_are_encoded_as_they_are_filled(load):
+    model = load("fill_mask")
+    words = model.tokenizer.vocabulary.tokens
+    texts = ["[MASK] the[MASK]", ("a cat [MASK]", "[MASK][MASK] sat"), ""]
+    ids = model.encode(texts)["input_ids"]
+    found = [" ".join(words[i] for i in row if i) for row in ids]
+    assert found == [
+        "[CLS] [MASK] the [MASK] [SEP]",
+        "[CLS] a cat [MASK] [SEP] [MASK] [MASK] sat [SEP]",
+        "[CLS] [SEP]",
+    ]
+    text = "the [MASK]sat,[MASK]"
+    (tokens,) = model.tokenize([text])
+    assert [x.token for x in tokens] == "the [MASK] sat , [MASK]".split()
+    spans = [text[x.start : x.end] for x in tokens]
+    assert spans == [x.token for x in tokens]
+    logits = model.keras_model(model.encode([text]))["masked_lm_logits"][0]
+    scores = tf.nn.softmax(logits[[2, 5]]).numpy()
+    best = [[x.probability for x in y] for y in model.predict([text])[0]]
+    np.testing.assert_allclose(
+        np.sort(scores)[:, : -1 - len(best[0]) : -1], best, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "task, token, is_warned",
+    [
+        ("classification", "[SEP]", True),
+        ("classification", "[MASK]", True),
+        ("fill_mask", "[SEP]", True),
+        ("fill_mask", "[MASK]", False),
+    ],
+)
+def test_special_tokens_in_texts_are_warned_of(
+    task, token, is_warned, load, caplog
+):
+    model = load(task)
+    assert not warnings_of(caplog, model.encode, ["the cat"])
+    found = warnings_of(caplog, model.encode, [f"the {token} cat"])
+    assert (f"contains {token}, which is read as a word" in found) == is_warned
+
+
 @pytest.mark.parametrize("architecture", ["HF_ColBERT", None, "BertModel"])
 def test_an_unknown_head_is_named(architecture, tiny_models, tmp_path, caplog):
     path = changed(
