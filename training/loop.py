@@ -12,6 +12,7 @@ same command continues from the last checkpoint and ends with the same weights.
 
 import dataclasses
 import math
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -561,8 +562,9 @@ class Loop:
 
     def _exit(self, stop_signal: int) -> NoReturn:
         self._wait_for_checkpoints()
-        text = "step %d: saved on signal %d; repeat the command to continue"
-        logging.info(text, self.progress.step, stop_signal)
+        text = "step %d: saved on %s; repeat the command to continue"
+        name = signal.Signals(stop_signal).name
+        logging.info(text, self.progress.step, name)
         self.writer.close()
         self.preempted.exit(stop_signal)
 
@@ -809,13 +811,13 @@ class Loop:
         Returns:
             The signal that stops the run, or 0, and the means of both times.
         """
-        signal = self.preempted.signal
+        received = self.preempted.signal
         if not strategies.is_multi_worker(self.strategy):
-            return signal, seconds, elapsed
-        values = tf.constant([float(signal), seconds, elapsed, 1.0])
+            return received, seconds, elapsed
+        values = tf.constant([float(received), seconds, elapsed, 1.0])
         total = strategies.sum_over_replicas(self.strategy, values).numpy()
         # Workers that have received no signal take SIGTERM (15).
-        stop_signal = 0 if not total[0] else (signal or 15)
+        stop_signal = 0 if not total[0] else (received or 15)
         return (
             stop_signal,
             float(total[1] / total[3]),

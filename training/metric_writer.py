@@ -36,6 +36,7 @@ _EVENTS = "events.out.tfevents."
 _HPARAMS = f"{_EVENTS}hparams"  # Sorts behind those with times.
 _MIN_SECONDS = 2.0  # Less remaining time is not shown.
 _SECONDS_BETWEEN_LINES = 5.0  # On the console.
+_SECONDS_OF_SILENCE = 20.0  # Then a line shows the step alone.
 _MAX_SHOWN = 6  # Held-out metrics on the console.
 # The metrics of training that the console shows, and their names there.
 _SHOWN = {
@@ -87,6 +88,7 @@ class MetricWriter:
         self._bar = None
         self._events: _EventFile | None = None  # The chief's.
         self._shown_at = -math.inf  # Time of the last line on the console.
+        self._heard_at: float | None = None  # The same, or of the first step.
         if not is_chief:
             return
         tf.io.gfile.makedirs(output_dir)
@@ -114,7 +116,7 @@ class MetricWriter:
         is_training = "train/learning_rate" in numbers
         is_recent = now - self._shown_at < _SECONDS_BETWEEN_LINES
         if not (is_training and is_recent) or step == self._num_steps:
-            self._shown_at = now
+            self._shown_at = self._heard_at = now
             logging.info("%s", line)
             if self._bar:
                 self._bar.refresh()
@@ -172,9 +174,19 @@ class MetricWriter:
             file_system.flush(path)
 
     def progress(self, step: int) -> None:
-        """Moves the progress bar."""
+        """Moves the progress bar; without one, logs a line in a long silence.
+
+        The first lines of metrics.jsonl are minutes apart if a step is slow.
+        """
         if self._bar:
             self._bar.update(step - self._bar.n)
+        elif self._events is not None:
+            now = time.monotonic()
+            if self._heard_at is None:  # The first step has compiled.
+                self._heard_at, self._first_line = now, (step, now)
+            elif now - self._heard_at >= _SECONDS_OF_SILENCE:
+                self._heard_at = now
+                logging.info("%s", self._line(step, {}))
 
     def close(self) -> None:
         """Closes the sinks."""

@@ -66,6 +66,28 @@ def test_the_console_shows_a_line_now_and_then(tmp_path, caplog, monkeypatch):
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 20
 
 
+def test_a_run_of_slow_steps_is_not_silent(tmp_path, caplog, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(metric_writer.time, "monotonic", lambda: now)
+    writer = metric_writer.MetricWriter(str(tmp_path), num_steps=1000)
+    with caplog.at_level(logging.INFO):
+        for step in range(1, 12):
+            writer.progress(step)
+            if step == 8:
+                writer.write(step, VALUES)
+            now += 9.0
+    writer.close()
+    shown = [line.partition(", ")[::2] for line in caplog.messages]
+    assert [step for step, _ in shown] == [
+        "step 4 of 1,000",
+        "step 7 of 1,000",
+        "step 8 of 1,000",
+        "step 11 of 1,000",
+    ]
+    assert shown[0][1] == "2.5 hours left"
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
+
+
 def test_metrics_are_shown_in_words():
     values = {"accuracy": 0.5, "f1_macro": 0.25, "score": 0.375, "loss": 1.0}
     assert metric_writer.in_words(values | {"global_step": 7}) == (
