@@ -92,7 +92,7 @@ def with_trained_flags(config: run_config.AnyConfig) -> run_config.AnyConfig:
 def check_head(
     config: run_config.FinetuningConfig, wanted: Collection[str]
 ) -> None:
-    """Refuses to evaluate or to predict with a model of another kind.
+    """Refuses to use a model of another kind, or to train in its directory.
 
     Args:
       config: the flags.
@@ -101,19 +101,24 @@ def check_head(
     Raises:
       InputError: names the directory, what is there, and what is wanted.
     """
-    folder = None if config.do_train else _model_folder(config)
-    if folder is None:
+    folder = config.output_dir if config.do_train else _model_folder(config)
+    if folder is None or file_system.is_remote(folder):
         return
     names = _object(os.path.join(folder, "config.json")).get("architectures")
     name = names[0] if isinstance(names, list) and names else None
     kind = kinds.by_architecture(name) if isinstance(name, str) else None
     if kind is None or kind.name in wanted:
         return
-    titles = [kinds.KINDS[x].title for x in wanted]
+    titles = " or ".join(kinds.KINDS[x].title for x in wanted)
+    problem = f"{folder}: the model there is for {kind.title} ({name}), but "
+    if config.do_train:
+        raise errors.InputError(
+            f"{problem}this command trains one for {titles}: take another "
+            "--output_dir"
+        )
     raise errors.InputError(
-        f"{folder}: the model there is for {kind.title} ({name}), but this "
-        f"command needs one for {' or '.join(titles)}: name another "
-        "model, or train one with --do_train"
+        f"{problem}this command needs one for {titles}: name another model, or "
+        "train one with --do_train"
     )
 
 

@@ -8,6 +8,7 @@ from foundation import file_system
 from jobs import early_checks
 from tasks.embeddings import text_groups
 from tasks.embeddings.settings import EmbeddingsConfig
+from weights import kinds
 
 
 def check(config: EmbeddingsConfig) -> None:
@@ -17,6 +18,8 @@ def check(config: EmbeddingsConfig) -> None:
       InputError: names the flag, or the file and its columns.
     """
     early_checks.check_model(config)
+    if config.do_train:  # Any encoder can be evaluated.
+        early_checks.check_head(config, [kinds.SENTENCE_EMBEDDING])
     config = early_checks.with_trained_flags(config)
     early_checks.check_positions(config)
     files = config.used_files

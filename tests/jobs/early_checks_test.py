@@ -186,6 +186,25 @@ def test_a_model_of_another_kind_is_refused(folder, command, switch, flags):
         check("run_classifier", "--do_predict", task_name="csv")
 
 
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("run_embeddings", {"train_file": "pairs.csv"}),
+        ("run_ner", {"train_file": "t.csv"}),
+        ("run_squad", {"train_file": "t.json"}),
+        ("run_classifier", CSV),
+    ],
+)
+def test_a_directory_with_a_model_of_another_kind_is_not_trained_in(
+    folder, command, flags
+):
+    (folder / "pairs.csv").write_text("anchor,positive\na,b\n")
+    check(command, "--do_train", **flags)
+    write_model(folder, "BertForPreTraining")
+    with pytest.raises(errors.InputError, match="take another --output_dir"):
+        check(command, "--do_train", **flags)
+
+
 def test_a_development_set_is_that_of_the_training(folder):
     trained = {"task_name": "csv", "text_column": "text", "train_file": "t.csv"}
     trained |= {"label_column": "stars", "dev_fraction": 0.1}
