@@ -226,14 +226,12 @@ def check_vocabulary(vocab_size: int, num_tokens: int, where: str) -> None:
             f"model's vocab_size is {vocab_size}"
         )
     if vocab_size > -(-num_tokens // _PADDING) * _PADDING:
-        logging.warning(
-            "%s: the vocabulary has %d entries, but the model's vocab_size is "
-            "%d. Either this is the vocabulary of another model, or the model "
-            "has %d embeddings that are never used",
-            where,
-            num_tokens,
-            vocab_size,
-            vocab_size - num_tokens,
+        errors.warn_once(  # The sets of a training have one vocabulary.
+            f"{where}: the vocabulary has {num_tokens} entries, but the "
+            f"model's vocab_size is {vocab_size}. Either this is the "
+            "vocabulary of another model, or the model has "
+            f"{vocab_size - num_tokens} embeddings that are never used: a new "
+            f'model needs "vocab_size": {num_tokens} in --bert_config_file'
         )
 
 
@@ -296,7 +294,9 @@ def load_masked_lm(
     if report.initialized:
         raise errors.InputError(
             f"{path}: the model has no masked-LM head "
-            f"({report.initialized[0]} is missing)"
+            f"({report.initialized[0]} is missing), which only pre-trained "
+            "models have, e.g. hf://google-bert/bert-base-uncased or the "
+            "--output_dir of run_pretraining.py; fine-tuning leaves it out"
         )
     return model, tokenizer
 

@@ -828,5 +828,6 @@ def test_masks_are_filled_from_any_form(tf1, tmp_path):
     model_directory.save(
         models.QuestionAnsweringModel(CONFIG), str(tmp_path), tokenizer
     )
-    with pytest.raises(errors.InputError, match="no masked-LM head"):
+    with pytest.raises(errors.InputError, match="no masked-LM head") as caught:
         pretrained.load_masked_lm(str(tmp_path))
+    assert "run_pretraining.py" in str(caught.value)
