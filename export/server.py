@@ -339,9 +339,13 @@ class Server:
         name = request.match_info["name"]
         model = self._servables.get(name)
         version = request.match_info["version"].rpartition("/")[2]
-        if model is None or version not in ("", str(model.version)):
-            wanted = f"{name}, version {version}" if version else name
-            raise _http_error(web.HTTPNotFound, f"there is no model {wanted}")
+        if model is None:
+            names = errors.listed(sorted(self._servables))
+            reason = f"there is no model {name}; this server has: {names}"
+            raise _http_error(web.HTTPNotFound, reason)
+        if version not in ("", str(model.version)):
+            reason = f"there is no model {name}, version {version}"
+            raise _http_error(web.HTTPNotFound, reason)
         return model
 
     async def _refuse_verb(self, request: web.Request) -> web.Response:
@@ -679,6 +683,8 @@ def _error(
     line = " ".join(str(reason).split())
     # Of a 405, the methods that are allowed.
     kept = {k: v for k, v in (headers or {}).items() if k == "Allow"}
+    if kept:
+        line += f"; allowed: {kept['Allow']}"
     return web.json_response({"error": line}, status=status, headers=kept)
 
 
