@@ -109,7 +109,8 @@ def save(
         file_system.write_json(
             os.path.join(temporary, served_model.DESCRIPTION), description
         )
-    logging.info("%s: exported", directory)
+    text = "exported; to serve it: serve.py --engine=onnxruntime --models=%s"
+    logging.info(text, directory)
 
 
 def _write(model: onnx.ModelProto, path: str, precision: str) -> None:

@@ -243,6 +243,7 @@ def save(
             vocab_file = os.path.join(scratch, _VOCABULARY)
             graph.tokenizer.vocabulary.to_file(vocab_file)
             module = _ExportedModel(graph, vocab_file)
+            logging.info("writing the SavedModel, which can take a minute ...")
             signatures = _signatures(graph)
             with without_notices():
                 tf.saved_model.save(module, temporary, signatures=signatures)
@@ -251,7 +252,8 @@ def save(
         file_system.write_json(
             os.path.join(temporary, served_model.DESCRIPTION), description
         )
-    logging.info("%s: exported", directory)
+    text = "exported; to serve it: serve.py --models=%s"
+    logging.info(text, directory)
 
 
 @contextlib.contextmanager
