@@ -287,6 +287,7 @@ def keep_other_sets(
     """
     path = os.path.join(output_dir, _SETS)
     sets = metadata.read_if_present(path, dict[str, _Set]) or {}
+    renamed = []
     for file in names:
         before = sets.get(file, {"set": "earlier", "digest": ""})
         old = os.path.join(output_dir, file)
@@ -298,11 +299,12 @@ def keep_other_sets(
                     f"{stem}_{before['set']}-{before['digest'][:8]}{ending}"
                 )
             file_system.replace(old, os.path.join(output_dir, new_name))
-            logging.warning(
-                "%s is of another set and is kept as %s", old, new_name
-            )
+            renamed.append(f"{file} as {new_name}")
             sets[new_name] = before
         sets[file] = {"set": name, "digest": digest}
+    if renamed:
+        text = "files of another set are kept in %s: %s"
+        logging.info(text, output_dir, ", ".join(renamed))
     file_system.make_folder(output_dir)
     file_system.write_json(path, sets)
 

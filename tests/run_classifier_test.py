@@ -210,6 +210,10 @@ def test_one_table_is_enough(root, caplog):
     )
     found = tiny_runs.eval_results(again)["eval_loss"]
     assert found == pytest.approx(values["eval_loss"], rel=1e-5)
+    # The results of another set do not look like those of the training set.
+    before = (folder / "eval_results.txt").read_text()
+    classifier_runs.run_csv(root, "held_out", "--do_eval")
+    assert (folder / "eval_results_train_dev.txt").read_text() == before
 
 
 def test_a_trained_model_remembers_its_task(sst, root, capsys):

@@ -221,7 +221,7 @@ def write_predictions(
         run_directory.keep_other_sets(
             output_dir,
             [file],
-            name=run_directory.set_name([texts.path]),
+            name=task.set_name(split),
             digest=scores_digest if part == "scores" else texts.digest,
         )
     paths = {x: os.path.join(output_dir, name) for x, name in names.items()}

@@ -32,6 +32,7 @@ from data.examples import Example, Examples
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
+from jobs import run_directory
 from tasks.classification import objective, sentence_files, settings
 from tasks.classification.sentence_files import (
     DEV,
@@ -495,9 +496,16 @@ class SentenceTask:
         if file_system.is_file(texts.path):
             digest = f"SHA-256 {file_system.sha256(texts.path)}"
         name = os.path.basename(texts.path.rstrip("/"))
-        is_part = self.division and split in (TRAIN, DEV)
-        part = f" ({self.division})" if is_part else ""
+        part = f" ({self.division})" if self._is_part(split) else ""
         return f"{texts.count} examples of {name}{part}, {digest}"
+
+    def set_name(self, split: str) -> str:
+        """Returns a short name of a split for names of files: "new"."""
+        name = run_directory.set_name([self.read(split).path])
+        return f"{name}_{split}" if self._is_part(split) else name
+
+    def _is_part(self, split: str) -> bool:
+        return bool(self.division) and split in (TRAIN, DEV)
 
 
 def open_task(

@@ -179,10 +179,9 @@ class ClassificationTask:
 
     def scores(self, values: Mapping[str, float], step: int) -> Scores:
         """See jobs.task.Task."""
-        path = self.sets.read(self.dev_splits[0]).path
         return Scores(
             name=DEV,
-            set_name=run_directory.set_name([path]),
+            set_name=self.sets.set_name(self.dev_splits[0]),
             data={
                 split: self.sets.describe(split) for split in self.dev_splits
             },

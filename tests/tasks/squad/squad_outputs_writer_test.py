@@ -180,6 +180,7 @@ def test_older_files_of_the_same_set_are_removed(squad, tmp_path):
 
 
 def test_files_of_another_set_are_kept_with_its_name(squad, tmp_path, caplog):
+    caplog.set_level("INFO")
     write(squad, tmp_path)
     before = {name: (tmp_path / name).read_bytes() for name in SCORES}
     answers = (tmp_path / "predictions.json").read_bytes()
@@ -188,7 +189,7 @@ def test_files_of_another_set_are_kept_with_its_name(squad, tmp_path, caplog):
     assert {name: (tmp_path / name).read_bytes() for name in SCORES} == before
     assert (tmp_path / "predictions_dev.json").read_bytes() == answers
     assert (tmp_path / "null_odds_dev.json").exists()
-    assert "predictions.json is of another set and is kept as" in caplog.text
+    assert "predictions.json as predictions_dev.json" in caplog.text
     # A set with answers and the same name, in another directory.
     write(squad, tmp_path, name="other/test.json")
     for name, content in before.items():
