@@ -189,7 +189,7 @@ def test_masks_are_encoded_as_they_are_filled(load):
     spans = [text[x.start : x.end] for x in tokens]
     assert spans == [x.token for x in tokens]
     logits = model.keras_model(model.encode([text]))["masked_lm_logits"][0]
-    scores = tf.nn.softmax(logits[[2, 5]]).numpy()
+    scores = tf.nn.softmax(logits).numpy()[[2, 5]]
     best = [[x.probability for x in y] for y in model.predict([text])[0]]
     np.testing.assert_allclose(
         np.sort(scores)[:, : -1 - len(best[0]) : -1], best, atol=1e-6
