@@ -10,8 +10,8 @@ take 80 MB. Batches of any length are then made without reading, in any order.
     input_ids   CLS a b c SEP CLS d e SEP ...       splits[i + 1])
     label_ids   1             0                     one row an example
 
-`encode` makes features of text. `prepare` keeps them on disk, as padded records
-with google-research/bert's names, and makes them again when something changed:
+`encode` makes features of text. A `FeatureCache` keeps them on disk, as padded
+records with google-research/bert's names, until something changes:
 
     output_dir/train.tf_record        the records
     output_dir/train.tf_record.json   the sidecar: what they were made from
@@ -24,8 +24,8 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -51,7 +51,6 @@ _SAMPLED_TEXTS = 1000  # Of a file, for warn_of_unknown.
 # The padding of label_ids; other features are padded with 0.
 _PADDING = {"label_ids": -1}
 _IS_REAL = "is_real_example"
-_Values = TypeVar("_Values")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -459,97 +458,113 @@ def _join_windows(
     return sequences.join(vocabulary, first_slices, part), is_cut, counts
 
 
-def prepare(
-    records_dir: str | None,
-    name: str,
-    schema: schemas.Schema,
-    recipe: Callable[[], Mapping[str, Any]],
-    make: Callable[[], Features],
-    *,
-    tokenizer: wordpiece.Tokenizer,
-) -> Features:
-    """Returns the features of a set, from its records if they are current.
+@dataclasses.dataclass(frozen=True)
+class RecordFile:
+    """A file of records whose sidecar says what they were made from.
 
-    Args:
-      records_dir: the directory of the records; None for no records.
-      name: name of the record file, without its ending.
-      schema: schema of the records.
-      recipe: returns the JSON values that determine the features, besides
-        schema and tokenizer. Digests take time: without records it is not
-        called.
-      make: makes the features.
-      tokenizer: tokenizer of the model.
-    """
-    if records_dir is None:
-        return make()
-    path = os.path.join(records_dir, f"{name}.tf_record")
-
-    def make_noticed():
-        with progress.notice(f"{path}: tokenizing the texts ..."):
-            return make()
-
-    described = {
-        feature.name: [feature.dtype, *feature.shape]
-        for feature in schema.features
-    }
-    values = {
-        **recipe(),
-        "tokenizer": tokenizer_recipe(tokenizer),
-        "schema": described,
-    }
-    return kept(
-        path,
-        stamp.facts("records", values),
-        make_noticed,
-        read=lambda: read(path, schema),
-        write=lambda features: write(path, schema, features),
-    )
-
-
-def kept(
-    path: str,
-    job: stamp.Stamp,
-    make: Callable[[], _Values],
-    *,
-    read: Callable[[], _Values],
-    write: Callable[[_Values], int] | None,
-) -> _Values:
-    """Returns the values in a file of records, or makes and writes them.
-
-    Args:
+    Attributes:
       path: path of the file; its sidecar is beside it.
-      job: the settings from which the records are made. If the sidecar has
-        other settings, the values are made again.
-      make: function that makes the values.
-      read: function that reads the values from the file.
-      write: function that writes the values, and returns the number of records;
-        None for a process that must not write.
+      made_from: the settings that determine the records.
     """
-    sidecar = read_sidecar(path)
-    if (
-        sidecar.get("format_version") == FORMAT_VERSION
-        and job.is_same(sidecar.get("job"))
-        and file_system.exists(path)
-        and sidecar.get("bytes") == file_system.size(path)
+
+    path: str
+    made_from: stamp.Stamp
+
+    def is_current(self) -> bool:
+        """Returns whether the file is complete and made from these settings."""
+        sidecar = read_sidecar(self.path)
+        is_current = (
+            sidecar.get("format_version") == FORMAT_VERSION
+            and self.made_from.is_same(sidecar.get("job"))
+            and file_system.exists(self.path)
+            and sidecar.get("bytes") == file_system.size(self.path)
+        )
+        if is_current:
+            count = sidecar["records"]
+            logging.info("%s: using its %d records", self.path, count)
+        return is_current
+
+    def begin(self) -> None:
+        """Is called before the records are written: they are not current."""
+        file_system.make_folder(os.path.dirname(self.path))
+        remove_sidecar(self.path)
+
+    def end(self, count: int) -> None:
+        """Writes the sidecar of a file with so many records."""
+        sidecar = {
+            "format_version": FORMAT_VERSION,
+            "records": count,
+            "bytes": file_system.size(self.path),
+            "job": self.made_from.to_json(),
+        }
+        write_sidecar(self.path, sidecar)
+        logging.info("%s: %d records written", self.path, count)
+
+
+class FeatureCache:
+    """Features of a set that are kept as records in a directory, if any.
+
+    cache = FeatureCache(directory, "train", schema, tokenizer, made_from)
+    features = cache.read()
+    if features is None:
+        with cache.notice():
+            features = ...
+        cache.write(features)
+    """
+
+    def __init__(
+        self,
+        directory: str | None,
+        name: str,
+        schema: schemas.Schema,
+        tokenizer: wordpiece.Tokenizer,
+        made_from: Mapping[str, Any],
     ):
-        stored = read()
-        logging.info("%s: using its %d records", path, sidecar["records"])
-        return stored
-    values = make()
-    if write is None:
-        return values
-    file_system.make_folder(os.path.dirname(path))
-    remove_sidecar(path)
-    count = write(values)
-    sidecar = {
-        "format_version": FORMAT_VERSION,
-        "records": count,
-        "bytes": file_system.size(path),
-        "job": job.to_json(),
-    }
-    write_sidecar(path, sidecar)
-    logging.info("%s: %d records written", path, count)
-    return values
+        """Reads and writes nothing.
+
+        Args:
+          directory: the directory of the records; None to keep none.
+          name: name of the record file, without its ending.
+          schema: schema of the records.
+          tokenizer: tokenizer of the model.
+          made_from: the JSON values that determine the features, besides schema
+            and tokenizer.
+        """
+        self._schema = schema
+        self._file = None
+        if directory is None:
+            return
+        described = {
+            feature.name: [feature.dtype, *feature.shape]
+            for feature in schema.features
+        }
+        values = {
+            **made_from,
+            "tokenizer": tokenizer_recipe(tokenizer),
+            "schema": described,
+        }
+        self._file = RecordFile(
+            os.path.join(directory, f"{name}.tf_record"),
+            stamp.facts("records", values),
+        )
+
+    def read(self) -> Features | None:
+        """Returns the features; None if there are no current records."""
+        if self._file is None or not self._file.is_current():
+            return None
+        return read(self._file.path, self._schema)
+
+    def notice(self) -> contextlib.AbstractContextManager[None]:
+        """Logs a line if its body takes long, which makes the features."""
+        if self._file is None:
+            return contextlib.nullcontext()
+        return progress.notice(f"{self._file.path}: tokenizing the texts ...")
+
+    def write(self, features: Features) -> None:
+        """Writes the records, if there is a directory for them."""
+        if self._file is not None:
+            self._file.begin()
+            self._file.end(write(self._file.path, self._schema, features))
 
 
 def tokenizer_recipe(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:

@@ -176,26 +176,25 @@ class Teacher:
         splits = np.arange(len(features) + 1)
         if per_token:
             splits = features.row_splits
-        make = functools.partial(self._predict, features, splits, builder)
-        if config.write_records and not config.loop.dry_run:
-            path = os.path.join(config.output_dir, _NAME)
-            facts = {
-                "inputs": _digest(features),
-                "precision": assembly.dtype_policy(config.devices),
-                "attention": self.start.attention,
-                **self._hyperparameters,
-                **self.contents.to_json(),
-            }
-            write = functools.partial(_write, path, splits)
-            targets = features_lib.kept(
-                path,
-                stamp.facts("records", facts),
-                make,
-                read=lambda: _read(path, splits),
-                write=write if builder.is_chief else None,
-            )
+        facts = {
+            "inputs": _digest(features),
+            "precision": assembly.dtype_policy(config.devices),
+            "attention": self.start.attention,
+            **self._hyperparameters,
+            **self.contents.to_json(),
+        }
+        file = features_lib.RecordFile(
+            os.path.join(config.output_dir, _NAME),
+            stamp.facts("records", facts),
+        )
+        keeps_records = config.write_records and not config.loop.dry_run
+        if keeps_records and file.is_current():
+            targets = _read(file.path, splits)
         else:
-            targets = make()
+            targets = self._predict(features, splits, builder)
+            if keeps_records and builder.is_chief:
+                file.begin()
+                file.end(_write(file.path, splits, targets))
         named = {f"{_PREFIX}{name}": x for name, x in targets.items()}
         if per_token:
             return dataclasses.replace(

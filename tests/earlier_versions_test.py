@@ -410,15 +410,12 @@ def test_tokenized_records_are_used(tmp_path):
     size = (tmp_path / "train.tf_record").stat().st_size
     sidecar = {"format_version": 1, "records": 5, "bytes": size, "job": job}
     file_system.write_json(f"{path}.json", sidecar)
-    found = features.prepare(
-        str(tmp_path),
-        "train",
-        kind,
-        lambda: {"task": "csv", "texts": B, "labels": ("no", "yes")},
-        lambda: pytest.fail("made again"),
-        tokenizer=tokenizer,
+    made_from = {"task": "csv", "texts": B, "labels": ("no", "yes")}
+    cache = features.FeatureCache(
+        str(tmp_path), "train", kind, tokenizer, made_from
     )
-    assert len(found) == 5
+    found = cache.read()
+    assert found is not None and len(found) == 5
 
 
 @pytest.mark.parametrize("packed", [True, False])

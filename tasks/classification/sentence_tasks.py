@@ -797,9 +797,21 @@ def tokenize(
         examples.REGRESSION: schema.VALUE,
         examples.MULTI_LABEL: schema.labels(len(task.labels)),
     }.get(task.kind, schema.LABEL)
-
-    def make() -> Features:
-        statistics = features.TokenizationStatistics()
+    kind = schema.classification(max_seq_length, label)
+    if texts.num_choices > 1:
+        kind = schema.multiple_choice(max_seq_length, texts.num_choices)
+    set_name, _, suffix = split.partition("_")
+    name = "_".join(filter(None, [_RECORDS[set_name], suffix]))
+    made_from = {
+        "task": task.name,
+        "texts": texts.digest,
+        "labels": list(task.labels),
+    }
+    cache = features.FeatureCache(records_dir, name, kind, tokenizer, made_from)
+    if (stored := cache.read()) is not None:
+        return stored
+    statistics = features.TokenizationStatistics()
+    with cache.notice():
         encoded = encode(
             texts,
             tokenizer,
@@ -807,22 +819,8 @@ def tokenize(
             windows=windows,
             statistics=statistics,
         )
-        statistics.warn(f"{split} set", max_seq_length)
-        label_ids = task.label_ids(split)
-        return dataclasses.replace(encoded, dense={"label_ids": label_ids})
-
-    def recipe() -> dict[str, Any]:
-        return {
-            "task": task.name,
-            "texts": texts.digest,
-            "labels": list(task.labels),
-        }
-
-    kind = schema.classification(max_seq_length, label)
-    if texts.num_choices > 1:
-        kind = schema.multiple_choice(max_seq_length, texts.num_choices)
-    set_name, _, suffix = split.partition("_")
-    name = "_".join(filter(None, [_RECORDS[set_name], suffix]))
-    return features.prepare(
-        records_dir, name, kind, recipe, make, tokenizer=tokenizer
-    )
+    statistics.warn(f"{split} set", max_seq_length)
+    label_ids = task.label_ids(split)
+    encoded = dataclasses.replace(encoded, dense={"label_ids": label_ids})
+    cache.write(encoded)
+    return encoded

@@ -89,23 +89,7 @@ class EmbeddingsTask:
         is_train = split == TRAIN
         largest = self._config.files.max_score if is_train else None
 
-        def make() -> Features:
-            texts = [t for x in groups.texts for t in (x.first, *x.second)]
-            statistics = features_lib.TokenizationStatistics()
-            encoded = features_lib.encode_blocks(
-                self._tokenizer,
-                [(texts, None)],
-                max_seq_length=self.max_seq_length,
-                num_choices=groups.num_texts,
-                statistics=statistics,
-            )
-            statistics.warn(f"{split} set", self.max_seq_length)
-            if not groups.have_scores:
-                return encoded
-            scores = groups.scores(largest)
-            return dataclasses.replace(encoded, dense={"label_ids": scores})
-
-        return features_lib.prepare(
+        cache = features_lib.FeatureCache(
             records_dir,
             {TRAIN: "train", DEV: "eval"}[split],
             schema.text_groups(
@@ -113,10 +97,27 @@ class EmbeddingsTask:
                 groups.num_texts,
                 have_scores=groups.have_scores,
             ),
-            lambda: {"texts": groups.texts.digest, "max_score": largest},
-            make,
-            tokenizer=self._tokenizer,
+            self._tokenizer,
+            {"texts": groups.texts.digest, "max_score": largest},
         )
+        if (stored := cache.read()) is not None:
+            return stored
+        texts = [t for x in groups.texts for t in (x.first, *x.second)]
+        statistics = features_lib.TokenizationStatistics()
+        with cache.notice():
+            encoded = features_lib.encode_blocks(
+                self._tokenizer,
+                [(texts, None)],
+                max_seq_length=self.max_seq_length,
+                num_choices=groups.num_texts,
+                statistics=statistics,
+            )
+        statistics.warn(f"{split} set", self.max_seq_length)
+        if groups.have_scores:
+            scores = groups.scores(largest)
+            encoded = dataclasses.replace(encoded, dense={"label_ids": scores})
+        cache.write(encoded)
+        return encoded
 
     def evaluate(
         self, task_model: TaskModel, features: Mapping[str, Features]

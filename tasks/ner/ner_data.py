@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from absl import logging
@@ -492,30 +491,26 @@ def prepare(
       windows: how words are arranged in windows.
       records_dir: the directory of the records; None for no records.
     """
-    make = functools.partial(
-        windowing.encode,
+    cache = features.FeatureCache(
+        records_dir,
+        _RECORDS[name],
+        schema.tagging(windows.max_seq_length),
         tokenizer,
-        split.sentences,
-        split.label_ids,
-        windows,
-    )
-
-    def recipe() -> dict[str, Any]:
-        return {
+        {
             "task": "tagging",
             "words": split.digest,
             "labels": list(split.labels),
             "context": windows.values,
-        }
-
-    return features.prepare(
-        records_dir,
-        _RECORDS[name],
-        schema.tagging(windows.max_seq_length),
-        recipe,
-        make,
-        tokenizer=tokenizer,
+        },
     )
+    encoded = cache.read()
+    if encoded is None:
+        with cache.notice():
+            encoded = windowing.encode(
+                tokenizer, split.sentences, split.label_ids, windows
+            )
+        cache.write(encoded)
+    return encoded
 
 
 def _digest(sentences: word_files.Sentences) -> str:

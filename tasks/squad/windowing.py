@@ -13,7 +13,7 @@ any white space.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -87,33 +87,32 @@ def training_features(
     Raises:
       InputError: there is no window.
     """
-
-    def encode() -> Features:
-        windows = make_windows(question_set, tokenizer, sizes, is_training=True)
+    cache = features_lib.FeatureCache(
+        records_dir,
+        _TRAIN_RECORDS,
+        schema.question_answering(sizes.max_seq_length, is_training=True),
+        tokenizer,
+        {
+            "task": "squad",
+            "texts": question_set.digests,
+            "questions": len(question_set),
+            **dataclasses.asdict(sizes),
+        },
+    )
+    features = cache.read()
+    if features is None:
+        with cache.notice():
+            windows = make_windows(
+                question_set, tokenizer, sizes, is_training=True
+            )
         dataset.warn(
             question_set,
             "the answers to %d questions cannot be learned",
             answers_in_no_window(question_set, windows),
             list_all=list_all,
         )
-        return windows.features
-
-    def recipe() -> dict[str, Any]:
-        return {
-            "task": "squad",
-            "texts": question_set.digests,
-            "questions": len(question_set),
-            **dataclasses.asdict(sizes),
-        }
-
-    features = features_lib.prepare(
-        records_dir,
-        _TRAIN_RECORDS,
-        schema.question_answering(sizes.max_seq_length, is_training=True),
-        recipe,
-        encode,
-        tokenizer=tokenizer,
-    )
+        features = windows.features
+        cache.write(features)
     if not len(features):
         raise errors.InputError(
             f"--train_file={question_set.path}: no paragraph has a token"

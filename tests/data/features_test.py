@@ -224,45 +224,37 @@ def test_records_are_made_again_only_when_something_changed(
     tokenizer, tmp_path
 ):
     path = str(tmp_path / "train.tf_record")
-    calls = []
+    made = features_of(tokenizer, 5)
 
-    def prepare(recipe, length=64):
-        def make():
-            calls.append(recipe)
-            return features_of(tokenizer, 5)
+    def cache(text, length=64):
+        kind = schema.classification(length)
+        folder, values = str(tmp_path), {"text": text}
+        return features.FeatureCache(folder, "train", kind, tokenizer, values)
 
-        return features.prepare(
-            str(tmp_path),
-            "train",
-            schema.classification(length),
-            lambda: recipe,
-            make,
-            tokenizer=tokenizer,
-        )
-
-    prepare({"text": "a"})
-    assert len(prepare({"text": "a"})) == 5
-    assert len(calls) == 1
-    prepare({"text": "b"})
-    assert len(calls) == 2
-    prepare({"text": "b"}, length=128)
-    assert len(calls) == 3
+    assert cache("a").read() is None
+    cache("a").write(made)
+    assert len(cache("a").read()) == 5
+    assert cache("b").read() is None
+    assert cache("a", length=128).read() is None
     with open(path, "ab") as file:
         file.write(b"more")
-    prepare({"text": "b"}, length=128)
-    assert len(calls) == 4
+    assert cache("a").read() is None
+
+
+def test_without_a_directory_no_records_are_kept(tokenizer):
+    kind = schema.classification(64)
+    cache = features.FeatureCache(None, "train", kind, tokenizer, {})
+    cache.write(features_of(tokenizer, 5))
+    assert cache.read() is None
 
 
 def test_records_in_a_bucket_have_one_name(tokenizer):
     """With a slash in between twice, it would be that of another object."""
-    features.prepare(
-        "ram://records/of/",
-        "train",
-        schema.classification(64),
-        dict,
-        lambda: features_of(tokenizer, 5),
-        tokenizer=tokenizer,
+    kind = schema.classification(64)
+    cache = features.FeatureCache(
+        "ram://records/of/", "train", kind, tokenizer, {}
     )
+    cache.write(features_of(tokenizer, 5))
     assert tf.io.gfile.exists("ram://records/of/train.tf_record")
 
 

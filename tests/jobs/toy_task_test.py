@@ -99,19 +99,17 @@ class ToyTask:
 
     def features(self, split, records_dir):
         labels = [[int(any(x in GOOD for x in t.split()))] for t in self.texts]
-
-        def make():
-            dense = {"label_ids": np.array(labels)}
-            return dataclasses.replace(self.encode(self.texts), dense=dense)
-
-        return features_lib.prepare(
-            records_dir,
-            split,
-            schema.classification(self.max_seq_length, schema.LABEL),
-            lambda: {"texts": self.texts},
-            make,
-            tokenizer=self.tokenizer,
+        kind = schema.classification(self.max_seq_length, schema.LABEL)
+        cache = features_lib.FeatureCache(
+            records_dir, split, kind, self.tokenizer, {"texts": self.texts}
         )
+        features = cache.read()
+        if features is None:
+            features = dataclasses.replace(
+                self.encode(self.texts), dense={"label_ids": np.array(labels)}
+            )
+            cache.write(features)
+        return features
 
     def evaluate(self, task_model, features):
         logits = task_model.predict(features["train"], 8)["logits"]

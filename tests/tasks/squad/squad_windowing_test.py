@@ -264,22 +264,13 @@ def test_records_hold_the_released_features_and_are_reused(tokenizer, tmp_path):
         "end_positions",
         "is_impossible",
     ]
-    path, calls = str(tmp_path / "train.tf_record"), []
-
-    def make():
-        calls.append(1)
-        return made
-
-    for _ in range(2):
-        again = features.prepare(
-            str(tmp_path),
-            "train",
-            kind,
-            lambda: {"a": 1},
-            make,
-            tokenizer=tokenizer,
-        )
-    assert len(calls) == 1
+    path = str(tmp_path / "train.tf_record")
+    cache = features.FeatureCache(
+        str(tmp_path), "train", kind, tokenizer, {"a": 1}
+    )
+    assert cache.read() is None
+    cache.write(made)
+    again = cache.read()
     np.testing.assert_array_equal(again.row_splits, made.row_splits)
     for name, values in made.ragged.items():
         np.testing.assert_array_equal(again.ragged[name], values)
