@@ -161,7 +161,9 @@ def facts(effect: Effect, values: Mapping[str, Any]) -> Stamp:
 def refuse(changes: Sequence[Change], reason: str) -> None:
     """Raises InputError with the changes and the reason, if there are any."""
     if changes:
-        raise errors.InputError(f"{', '.join(map(str, changes))}: {reason}")
+        # A file can be in two settings: a part of it, and all of it.
+        texts = dict.fromkeys(map(str, changes))
+        raise errors.InputError(f"{', '.join(texts)}: {reason}")
 
 
 def _only_adds(old: Any, new: Any) -> bool:

@@ -241,6 +241,23 @@ def kept(output_dir: str) -> dict[str, Any] | None:
     return metadata.read_object(os.path.join(output_dir, KEPT), _Kept)
 
 
+def settings_of_kept(output_dir: str) -> Mapping[str, Any]:
+    """Returns the settings of the run whose model is kept, {} if unknown."""
+    path = os.path.join(output_dir, KEPT)
+    row = metadata.read_if_present(path, _Kept)
+    if row is None:
+        return {}
+    run = _run_of(row, output_dir)
+    # It was one of several runs, or the only one.
+    for directory in (run.directory, output_dir):
+        found = dataclasses.replace(run, directory=directory).result() or {}
+        settings = found.get("settings", {})
+        values = {**settings, "step": found.get("step")}
+        if all(values.get(k) == v for k, v in run.as_kept(row.step).items()):
+            return settings
+    return {}
+
+
 def rows(output_dir: str) -> list[dict[str, float]] | None:
     """Returns settings and metrics of each run that has not failed, if any.
 
@@ -271,7 +288,7 @@ class Results:
         self._was_read = True
         record = metadata.read_if_present(path, _Record) or _Record()
         for row in (*record.runs, *record.failed):
-            run = self._run_of(row)
+            run = _run_of(row, self._output_dir)
             if (result := run.result()) is not None:
                 self._finished[run] = result
         kept_record = kept(self._output_dir)
@@ -280,19 +297,6 @@ class Results:
             self.as_kept(self.best_run),
         ):
             self._finished.clear()
-
-    def _run_of(self, row: _Axes) -> Run:
-        """Returns the run of a row of grid_results.json."""
-        run = Run(
-            learning_rate=row.learning_rate,
-            random_seed=row.random_seed,
-            directory=self._output_dir,
-            # Rows have these two keys only if the runs differ in them.
-            train_batch_size=row.train_batch_size or 0,
-            num_train_epochs=row.num_train_epochs or 0.0,
-            varied=tuple(name for name in _NAMES_OF_AXES if getattr(row, name)),
-        )
-        return _in_folder(run, self._output_dir)
 
     def as_kept(self, run: Run) -> dict[str, Any]:
         """Returns what kept.json contains if the model is a finished run's."""
@@ -504,6 +508,20 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
         "  ".join(x.rjust(w) for x, w in zip(row, widths, strict=True))
         for row in cells
     )
+
+
+def _run_of(row: _Axes, output_dir: str) -> Run:
+    """Returns the run of a record of a grid."""
+    run = Run(
+        learning_rate=row.learning_rate,
+        random_seed=row.random_seed,
+        directory=output_dir,
+        # Records have these two keys only if the runs differ in them.
+        train_batch_size=row.train_batch_size or 0,
+        num_train_epochs=row.num_train_epochs or 0.0,
+        varied=tuple(name for name in _NAMES_OF_AXES if getattr(row, name)),
+    )
+    return _in_folder(run, output_dir)
 
 
 def _in_folder(run: Run, output_dir: str) -> Run:

@@ -17,6 +17,7 @@ The first of these cases that applies. Their order is important:
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -58,6 +59,18 @@ class ModelSource:
     trained: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     stored: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     last_prediction_dir: str | None = None
+
+    @functools.cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings that the training of these weights has stored.
+
+        They are {} if they are unknown, and for a training that begins.
+        """
+        if self.case == "TRAINED_NOW" or self.folder is None:
+            return {}
+        if self.case == "UNFINISHED":
+            return loop.last_state(self.folder).get("settings", {})
+        return grid.settings_of_kept(self.folder)
 
     def with_trained_flags(
         self, config: run_config.AnyConfig

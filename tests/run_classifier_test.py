@@ -179,7 +179,7 @@ def test_a_test_set_with_labels_gets_metrics(sst, root):
     assert len(rows) == 1 + 41
 
 
-def test_one_table_is_enough(root, caplog):
+def test_one_table_is_enough(root, caplog, capsys):
     """A part of it is held out, evaluated after every epoch and later on."""
     flags = {"dev_file": None, "dev_fraction": 0.2, "train_batch_size": 16}
     caplog.set_level("INFO", logger="absl")
@@ -210,10 +210,47 @@ def test_one_table_is_enough(root, caplog):
     )
     found = tiny_runs.eval_results(again)["eval_loss"]
     assert found == pytest.approx(values["eval_loss"], rel=1e-5)
+    _refuse_other_divisions(root, folder, flags, capsys)
     # The results of another set do not look like those of the training set.
     before = (folder / "eval_results.txt").read_text()
     classifier_runs.run_csv(root, "held_out", "--do_eval")
     assert (folder / "eval_results_train_dev.txt").read_text() == before
+
+
+def _refuse_other_divisions(root, folder, flags, capsys):
+    """Another one could hold out what the model in `folder` was trained on."""
+
+    def refused(*switches, **other):
+        with pytest.raises(SystemExit) as ended:
+            classifier_runs.run_csv(root, "refused", *switches, **flags | other)
+        assert ended.value.code == 2
+        return capsys.readouterr().err.splitlines()[-1]
+
+    changed = root / "changed.csv"
+    rows = (root / "train.csv").read_text()
+    changed.write_text(rows + "train999,good w1 w2 w3,yes\n")
+    data = {"init_checkpoint": folder, "train_file": changed}
+    predict = ["--do_predict", "--predict_dev"]
+    for switches in (["--do_eval"], predict):
+        test = changed if switches is predict else None
+        line = refused(*switches, **data, test_file=test)
+        assert line.count("--train_file had other contents") == 1
+        assert str(folder) in line and "--dev_file" in line
+    line = refused("--do_eval", init_checkpoint=folder, dev_fraction=0.3)
+    assert "--dev_fraction was 0.2, is 0.3" in line
+    line = refused("--do_train", "--do_eval", output_dir=folder, **data)
+    assert "--train_file had other contents" in line
+    killed = tiny_runs.killed(folder, root / "killed")
+    line = refused("--do_eval", output_dir=killed, train_file=changed)
+    assert "--train_file had other contents" in line and str(killed) in line
+    # What earlier versions have stored: the digest of the part to train on.
+    result = json.loads((folder / "result.json").read_text())
+    assert result["settings"].pop("train_file contents")
+    (folder / "result.json").write_text(json.dumps(result))
+    same = {"init_checkpoint": folder}
+    classifier_runs.run_csv(root, "as_before", "--do_eval", **flags | same)
+    changed.write_text(rows.replace("train", "").replace(" w1", " w2"))
+    assert "--train_file had other contents" in refused("--do_eval", **data)
 
 
 def test_a_trained_model_remembers_its_task(sst, root, capsys):

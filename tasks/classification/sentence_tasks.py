@@ -489,6 +489,17 @@ class SentenceTask:
             positive=self.positive,
         )
 
+    @property
+    def divided(self) -> dict[str, str]:
+        """The digest of the table that was divided; {} if none was.
+
+        The key is the name of a setting, beside train_file, whose value is the
+        digest of the part to train on.
+        """
+        if not self.division:
+            return {}
+        return {"train_file contents": self.read(_DIVIDED).digest}
+
     def describe(self, split: str) -> str:
         """Returns the description of a split for a model card."""
         texts = self.read(split)

@@ -17,7 +17,7 @@ from data import features as features_lib
 from data.examples import Example
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import config_flags, errors
+from foundation import config_flags, errors, stamp
 from jobs import report, run_directory, streaming
 from jobs.outputs import Card, Description, Outputs, Scores
 from jobs.source import ModelSource
@@ -78,10 +78,13 @@ class ClassificationTask:
                 source.folder,
                 source.trained,
             )
+        evaluates = config.do_eval or config.predict_dev
+        if evaluates and not config.do_train:
+            self._refuse_other_division(config, source)
         sentence_tasks.check(
             self.sets,
             train=config.do_train or config.wnli_majority,
-            dev=config.do_eval or config.predict_dev or config.needs_evaluation,
+            dev=evaluates or config.needs_evaluation,
             test=config.do_predict,
         )
         source.warn_of_other_flags({"max_seq_length": config.max_seq_length})
@@ -103,6 +106,28 @@ class ClassificationTask:
         self.dev_splits = self.sets.dev_splits
         self.evaluates_at_end = config.do_eval
 
+    def _refuse_other_division(
+        self, config: ClassifierConfig, source: ModelSource
+    ) -> None:
+        """Raises InputError if training divided --train_file differently.
+
+        The model could have been trained on examples that are held out now.
+        Versions that stored no digest of the table stored that of its part.
+        """
+        if not self.sets.division:
+            return
+        now = {
+            "dev_fraction": config.files.dev_fraction,
+            "train_file": self.sets.read(TRAIN).digest,
+            **self.sets.divided,
+        }
+        stamp.refuse(
+            stamp.flags("records", now).difference(source.settings),
+            f"the model in {source.folder} may have been trained on examples "
+            "that are held out now; restore what was divided, or give "
+            "--dev_file",
+        )
+
     @property
     def data_settings(self) -> dict[str, Any]:
         """See jobs.task.Task."""
@@ -112,6 +137,7 @@ class ClassificationTask:
             "task_name": self.sets.name,
             "train_file": self.sets.read(TRAIN).digest,
             "problem_type": self.sets.kind,
+            **self.sets.divided,
         }
 
     @property

@@ -212,6 +212,23 @@ def test_a_single_run_removes_what_a_grid_has_left(tmp_path, runs):
     assert read(tmp_path / "kept.json")["step"] == 30
 
 
+def test_the_settings_of_the_kept_run_are_found(tmp_path, runs):
+    assert grid.settings_of_kept(str(tmp_path)) == {}
+    ends = [
+        {**ended(score), "settings": {**run.settings, "number": i}}
+        for i, (run, score) in enumerate(zip(runs, (1, 3, 2, 0), strict=True))
+    ]
+    fill(tmp_path, runs, ends)
+    assert grid.settings_of_kept(str(tmp_path))["number"] == 1
+    single = plan(str(tmp_path), first_seed=9)
+    alone = {**ended(0.5), "settings": {**single[0].settings, "number": 7}}
+    fill(tmp_path, single, [alone])
+    assert grid.settings_of_kept(str(tmp_path))["number"] == 7
+    # result.json is of another run than the one that is kept.
+    single[0].finish({**alone, "step": 31})
+    assert grid.settings_of_kept(str(tmp_path)) == {}
+
+
 def test_batch_sizes_and_epochs_are_axes_of_a_grid(tmp_path):
     runs = plan(
         str(tmp_path),
