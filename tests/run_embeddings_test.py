@@ -12,7 +12,7 @@ import tiny_runs
 
 import bert
 import run_embeddings
-from foundation import config_flags
+from foundation import config_flags, errors
 from jobs import source
 from tasks.embeddings.task import EmbeddingsTask
 from training import loop
@@ -168,6 +168,49 @@ def test_a_score_beyond_the_largest_names_its_row(root, capsys):
     with pytest.raises(SystemExit):
         run(root, "large", "do_train", train_file=path, train_batch_size=2)
     assert "large.csv:3: score 4.5, but --max_score" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("columns", "flags", "message"),
+    [
+        ("anchor,positive", {"max_score": 5}, "--max_score: has no effect"),
+        ("sentence1,sentence2,score", {"scale": 5}, "--scale: has no effect"),
+        ("anchor,positive", {"train_batch_size": (1,)}, "at least two"),
+        (
+            "anchor,positive",
+            {"train_batch_size": (4,), "gradient_accumulation_steps": 4},
+            "at least two are computed at once",
+        ),
+        ("anchor,positive,negative", {"train_batch_size": (1,)}, None),
+        ("sentence1,sentence2,score", {"train_batch_size": (1,)}, None),
+        ("anchor,positive", {"scale": 0.05}, "0.05 is --scale=20"),
+        ("anchor,positive", {"scale": 5}, None),
+    ],
+)
+def test_flags_without_effect_and_pairs_without_negatives_are_told(
+    root, tmp_path, caplog, columns, flags, message
+):
+    row = "q1,a1,1" if columns.endswith("score") else "q1,a1,a2"
+    row = ",".join(row.split(",")[: columns.count(",") + 1])
+    path = tmp_path / "train.csv"
+    path.write_text(f"{columns}\n{row}\n{row}\n")
+    config = config_flags.build(
+        run_embeddings.EmbeddingsConfig,
+        do_train=True,
+        train_file=str(path),
+        init_checkpoint=str(root / "encoder"),
+        output_dir=str(tmp_path / "out"),
+        max_seq_length=16,
+        **flags,
+    )
+    try:
+        EmbeddingsTask(config, source.resolve(config))
+        found = " ".join(
+            x.getMessage() for x in caplog.records if x.levelname == "WARNING"
+        )
+    except errors.InputError as error:
+        found = str(error)
+    assert message in found if message else not found
 
 
 def test_a_batch_that_is_encoded_in_parts_trains_as_well(root):

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from data import features as features_lib
 from data import schema, text_files
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import errors, file_system
+from foundation import config_flags, errors, file_system
 from jobs import report, run_directory, streaming
 from jobs.outputs import Card, Description, Outputs, Scores
 from jobs.source import ModelSource
@@ -55,6 +56,8 @@ class EmbeddingsTask:
         }
         for groups in self._sets.values():
             groups.texts.check()
+        if TRAIN in self._sets:
+            _check_flags(config, self._sets[TRAIN])
         self._lines = None
         if "test_file" in files:
             self._lines = text_files.open_lines(files["test_file"])
@@ -208,6 +211,39 @@ class EmbeddingsTask:
 
     def prompt(self, task_model: TaskModel) -> None:
         """Does nothing: extract_features.py reads typed lines."""
+
+
+def _check_flags(
+    config: EmbeddingsConfig, train: text_groups.TextGroups
+) -> None:
+    """Refuses flags of the other loss, and pairs without negatives.
+
+    Raises:
+      InputError: names the flag.
+    """
+    flag = "scale" if train.have_scores else "max_score"
+    if flag in config_flags.given(config):
+        kind = "has" if train.have_scores else "does not have"
+        raise errors.InputError(
+            f"--{flag}: has no effect, as --train_file={train.texts.path} "
+            f"{kind} scores"
+        )
+    if config.vectors.scale < 1:
+        logging.warning(
+            "--scale=%g is a factor on cosines; the temperature %g is "
+            "--scale=%g",
+            config.vectors.scale,
+            config.vectors.scale,
+            1 / config.vectors.scale,
+        )
+    steps = config.loop.gradient_accumulation_steps
+    size = min(config.grid.train_batch_size)
+    if train.num_texts == 2 and not train.have_scores and size <= steps:
+        raise errors.InputError(
+            f"--train_batch_size={size}: a pair is compared with the others of "
+            "its batch, so at least two are computed at once (here "
+            f"{size / steps:g}, with --gradient_accumulation_steps={steps})"
+        )
 
 
 def _modules(
