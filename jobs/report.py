@@ -18,7 +18,7 @@ import math
 import numbers
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import cycler
 import jinja2
@@ -29,6 +29,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from foundation import errors, file_system, metadata
+
+T = TypeVar("T")
 
 _MAX_POINTS = 1000  # More would only make the file larger.
 _LONG_TEXT = 40  # Characters of a cell.
@@ -95,14 +97,25 @@ _Values = dict[str, metadata.Number]  # A line of metrics.jsonl.
 
 
 def read_metrics(path: str) -> list[dict[str, float]]:
-    """Reads metrics.jsonl; [] if it does not exist. Skips incomplete lines."""
+    """Reads metrics.jsonl; see read_lines."""
+    return read_lines(path, _Values)
+
+
+def read_lines(path: str, kind: type[T]) -> list[T]:
+    """Reads a file of JSON lines; [] if it does not exist.
+
+    Args:
+      path: path of the file.
+      kind: type of a line, see foundation.metadata. Lines that have another
+        one or are incomplete are left out.
+    """
     if not file_system.exists(path):
         return []
     lines = []
     for line in file_system.read_text(path).splitlines():
         with contextlib.suppress(errors.InputError):
             values = file_system.parse_json(line.encode(), path)
-            lines.append(metadata.convert(values, _Values, path))
+            lines.append(metadata.convert(values, kind, path))
     return lines
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from data import pipelines
 from data.tokenization import vocabulary
-from foundation import file_system
+from foundation import metadata
 from jobs import report
 from tasks.pretraining import objectives, pretraining_data
 from training import metric_writer
@@ -73,6 +73,24 @@ _SHOWN_EVALUATIONS = 6
 # Records whose predictions are kept, with about 400,000 masked tokens. A record
 # of 128 tokens needs 2 kB, and as much again while batches are concatenated.
 _MOST_RECORDS = 20_000
+
+
+class _Mask(TypedDict):
+    position: metadata.Count
+    correct: str
+    predicted: list[tuple[str, metadata.Number]]  # The best one first.
+
+
+class _Sample(TypedDict):
+    tokens: list[str]
+    masks: list[_Mask]
+
+
+class _Samples(TypedDict):
+    """A line of samples.jsonl, which `samples` makes."""
+
+    step: metadata.Count
+    samples: list[_Sample]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -365,8 +383,10 @@ def write(
     if not results.values and evaluations:
         results = results._replace(values=evaluations[-1])
     warning = plateau(results.values or {}, results.baseline or {})
-    note = Markup("<p><strong>{}</strong></p>").format(warning)
-    body = (note if warning else Markup("")) + _results(results)
+    body = _results(results)
+    if warning:
+        note = Markup("<p><strong>{}</strong></p>")
+        body = note.format(report.capitalized(warning)) + body
     all_sections = [
         report.Section("Results", body),
         report.Section("Learning curves", curves),
@@ -382,8 +402,8 @@ def write(
         all_sections.append(report.Section("Evaluations during training", body))
     all_sections += sections
     path = os.path.join(output_dir, metric_writer.SAMPLES)
-    if file_system.exists(path):
-        body = _samples(report.read_metrics(path))
+    if predicted := report.read_lines(path, _Samples):
+        body = _samples(predicted)
         all_sections.append(report.Section("Masked sentences", body))
     if data:
         header = ["set", "sequence length", "shards", "records", "passes"]
@@ -419,10 +439,8 @@ def _results(results: Results) -> Markup:
     return report.table([*header, "baseline"], rows) + note
 
 
-def _samples(lines: Sequence[Mapping[str, Any]]) -> Markup:
+def _samples(lines: Sequence[_Samples]) -> Markup:
     """Shows each sentence with its predictions at several steps."""
-    if not lines:
-        return Markup("<p>None.</p>")
     every = -(-len(lines) // _SHOWN_EVALUATIONS)
     lines = lines[::-1][::every][::-1]  # The last line is among them.
     boxes = []
@@ -447,9 +465,9 @@ def _samples(lines: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def _predicted(
-    samples: Sequence[Mapping[str, Any]],
+    samples: Sequence[_Sample],
     number: int,
-    mask: Mapping[str, Any],
+    mask: _Mask,
     count: int,
 ) -> str:
     """Returns predictions for a mask at another step, if it had the mask.
@@ -458,15 +476,14 @@ def _predicted(
     """
     masks = samples[number]["masks"] if number < len(samples) else []
     for other in masks:
-        if [other[k] for k in ("position", "correct")] == [
-            mask[k] for k in ("position", "correct")
-        ]:
+        is_there = other["position"] == mask["position"]
+        if is_there and other["correct"] == mask["correct"]:
             best = other["predicted"][:count]
             return " | ".join(f"{token} {p:.2f}" for token, p in best)
     return ""
 
 
-def _sentence(sample: Mapping[str, Any]) -> Markup:
+def _sentence(sample: _Sample) -> Markup:
     """Returns the tokens with the best prediction instead of each mask."""
     masks = {mask["position"]: mask for mask in sample["masks"]}
     text, spans = "", []

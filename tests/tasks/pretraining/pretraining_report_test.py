@@ -15,6 +15,7 @@ from data import records, schema
 from data.tokenization import vocabulary
 from jobs import report
 from tasks.pretraining import pretraining_data, pretraining_report
+from training import metric_writer
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing", "a"]
 PLAY, ING, A = 5, 6, 7
@@ -154,7 +155,7 @@ def test_a_loss_near_that_of_the_frequencies_is_the_plateau(
     )
     assert (warning is not None) == is_on
     page = (tmp_path / "report.html").read_text()
-    assert ("still on the plateau" in page) == is_on
+    assert ("on the plateau" in page) == is_on
     assert pretraining_report.plateau({}, results.baseline) is None
     assert pretraining_report.plateau({"masked_lm_loss": 9.0}, {}) is None
 
@@ -192,6 +193,18 @@ def test_a_sample_shows_the_predictions_in_the_sentence(
         "correct": "##ing",
         "predicted": [["a", 0.25], ["##ing", 0.25], ["play", 0.25]],
     }
-    shown = pretraining_report._sentence(sample)
-    assert '<mark class="good">play</mark>' in shown
-    assert '<mark class="bad">a<sub>##ing</sub></mark>' in shown
+    writer = metric_writer.MetricWriter(str(tmp_path))
+    for step in (5, 10):
+        writer.write_samples(step, [sample])
+    writer.close()
+    pretraining_report.write(
+        str(tmp_path),
+        flags=report.flags({}, {}),
+        results=pretraining_report.Results(),
+    )
+    page = (tmp_path / "report.html").read_text()
+    assert '<mark class="good">play</mark>' in page
+    assert '<mark class="bad">a<sub>##ing</sub></mark>' in page
+    masked = page.partition("Masked sentences")[2]
+    best = "a 0.25 | ##ing 0.25 | play 0.25"
+    assert rows(masked)[1] == ["##ing", "a 0.25", best]
