@@ -437,7 +437,7 @@ def majority_fact(evaluation: Evaluation) -> dict[str, float]:
     if evaluation.task.kind != examples.CLASSIFICATION:
         return {}
     label, fraction = _majority(evaluation)
-    return {f"accuracy of always {label}": fraction}
+    return {f"accuracy of always \u201c{label}\u201d": fraction}
 
 
 def majority_note(evaluation: Evaluation) -> str:
@@ -449,6 +449,28 @@ def majority_note(evaluation: Evaluation) -> str:
         f"To predict always `{label}`, the most frequent label, has the "
         f"accuracy {fraction:.4g}."
     )
+
+
+def warn_of_one_label(evaluation: Evaluation, name: str) -> None:
+    """Logs a warning if the model predicts one label for all examples.
+
+    Args:
+      evaluation: the predictions.
+      name: the file of the examples.
+    """
+    task, truth = evaluation.task, evaluation.label_ids
+    if task.kind != examples.CLASSIFICATION or len(np.unique(truth)) == 1:
+        return
+    predicted = np.unique(outcomes.decisions(task.kind, evaluation.logits))
+    if len(predicted) == 1:
+        logging.warning(
+            "%s: the model predicts %r for all %d examples: it has not learned "
+            "to tell the labels apart; what helps: more examples or epochs, "
+            "another --learning_rate, other seeds (--num_seeds)",
+            name,
+            task.labels[int(predicted[0])],
+            len(truth),
+        )
 
 
 def _true_and_predicted(evaluation: Evaluation) -> report.Section:

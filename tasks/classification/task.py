@@ -220,6 +220,7 @@ class ClassificationTask:
         """See jobs.task.Task."""
         sets = [self.sets.read(split) for split in self.dev_splits]
         name = os.path.basename(sets[0].path.rstrip("/"))
+        sentence_outputs.warn_of_one_label(evaluation, name)
         metrics = self.sets.metrics
         return Description(
             scores=self.scores(evaluation.values, step)._replace(

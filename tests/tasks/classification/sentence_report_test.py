@@ -144,9 +144,36 @@ def test_every_class_is_scored_beside_the_most_frequent_one():
         ["bad", "1", "2", "0.500", "1.000", "0.667"],
     ]
     fact = sentence_outputs.majority_fact(made)
-    assert fact == {"accuracy of always good": pytest.approx(2 / 3)}
+    assert fact == {"accuracy of always \u201cgood\u201d": pytest.approx(2 / 3)}
     note = sentence_outputs.majority_note(made)
     assert "`good`" in note and "0.6667" in note
+
+
+@pytest.mark.parametrize(
+    ("label_ids", "logits", "is_warned"),
+    [
+        ([[0], [1], [1]], [[0, 1], [1, 2], [1, 3]], True),
+        ([[0], [1], [1]], [[0, 1], [2, 1], [1, 3]], False),
+        (
+            [[1], [1], [1]],
+            [[0, 1], [1, 2], [1, 3]],
+            False,
+        ),  # All of them are right.
+    ],
+)
+def test_a_model_that_predicts_one_label_is_warned_of(
+    label_ids, logits, is_warned, caplog
+):
+    made = evaluated(
+        examples.CLASSIFICATION,
+        ["accuracy"],
+        ["bad", "good"],
+        label_ids,
+        logits,
+    )
+    sentence_outputs.warn_of_one_label(made, "dev.csv")
+    expected = "dev.csv: the model predicts 'good' for all 3 examples"
+    assert (expected in caplog.text) == is_warned
 
 
 def test_every_value_of_a_regression_is_drawn():
