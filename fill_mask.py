@@ -53,6 +53,28 @@ class FillMaskConfig:
 
 config_flags.parse_early(FillMaskConfig, __name__)
 
+from foundation import hub
+from jobs import early_checks
+from weights import kinds
+
+
+def check(config: FillMaskConfig) -> None:
+    """Refuses a model of another kind before TensorFlow is imported.
+
+    Raises:
+      InputError: names the model.
+    """
+    early_checks.check_kind(
+        hub.local(config.model_dir),
+        [kinds.FILL_MASK],
+        "name a pre-trained one, e.g. hf://google-bert/bert-base-uncased or "
+        "the --output_dir of run_pretraining.py; fine-tuning leaves its head "
+        "out",
+    )
+
+
+config_flags.check_early(FillMaskConfig, __name__, check)
+
 import foundation.tensorflow_setup  # noqa: F401
 from data import text_files
 from jobs import run_directory

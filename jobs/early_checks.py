@@ -15,6 +15,7 @@ from jobs import run_config
 from weights import hub_names, kinds
 
 _EXAMPLE = "google-bert/bert-base-uncased"
+_WEIGHTS = "model.safetensors"
 
 
 def check_model(config: run_config.FinetuningConfig) -> None:
@@ -104,22 +105,67 @@ def check_head(
     folder = config.output_dir if config.do_train else _model_folder(config)
     if folder is None or file_system.is_remote(folder):
         return
+    if config.do_train:
+        if (found := _other_kind(folder, wanted)) is not None:
+            raise errors.InputError(
+                f"{found}, but this command trains one for {_titles(wanted)}: "
+                "take another --output_dir"
+            )
+        return
+    path = config.initial_weights
+    is_given = path is not None and folder != config.output_dir
+    check_kind(
+        hub.local(path) if path is not None and is_given else folder,
+        wanted,
+        "name another model, or train one with --do_train",
+        # A training in output_dir may have left older files there.
+        reads_weights=is_given,
+    )
+
+
+def check_kind(
+    path: str, wanted: Collection[str], hint: str, *, reads_weights: bool = True
+) -> None:
+    """Refuses a model of other kinds than the wanted ones, or without a head.
+
+    Args:
+      path: a model directory or a checkpoint. Only config.json and the names of
+        the tensors in a file of safetensors on a disk are read.
+      wanted: keys of kinds.KINDS.
+      hint: what to do.
+      reads_weights: whether to read the names of the tensors.
+
+    Raises:
+      InputError: names the model, what it is, and what is wanted.
+    """
+    if file_system.is_remote(path):
+        return
+    found = _other_kind(file_system.folder_of(path) or ".", wanted)
+    if found is None and reads_weights:
+        is_folder = file_system.is_folder(path)
+        file = os.path.join(path, _WEIGHTS) if is_folder else path
+        heads = tuple(kinds.KINDS[x].head for x in wanted)
+        names = _tensor_names(file)
+        if names and not any(name.startswith(heads) for name in names):
+            found = f"{file}: the model there lacks the head of this task"
+    if found is not None:
+        raise errors.InputError(
+            f"{found}, but this command needs one for {_titles(wanted)}: {hint}"
+        )
+
+
+def _titles(wanted: Collection[str]) -> str:
+    return " or ".join(kinds.KINDS[x].title for x in wanted)
+
+
+def _other_kind(folder: str, wanted: Collection[str]) -> str | None:
+    """Returns what the model in a folder is, None if wanted or unknown."""
     names = _object(os.path.join(folder, "config.json")).get("architectures")
     name = names[0] if isinstance(names, list) and names else None
     kind = kinds.by_architecture(name) if isinstance(name, str) else None
     if kind is None or kind.name in wanted:
-        return
-    titles = " or ".join(kinds.KINDS[x].title for x in wanted)
-    problem = f"{folder}: the model there is for {kind.title} ({name}), but "
-    if config.do_train:
-        raise errors.InputError(
-            f"{problem}this command trains one for {titles}: take another "
-            "--output_dir"
-        )
-    raise errors.InputError(
-        f"{problem}this command needs one for {titles}: name another model, or "
-        "train one with --do_train"
-    )
+        return None
+    return f"{folder}: the model there is for {kind.title} ({name})"
 
 
 def check_positions(
@@ -162,6 +208,23 @@ def _model_folder(config: run_config.FinetuningConfig) -> str | None:
     if path is None or file_system.is_remote(hub.local(path)):
         return None
     return file_system.folder_of(hub.local(path)) or "."
+
+
+def _tensor_names(path: str) -> list[str]:
+    """Returns the names in a file of safetensors; [] if it cannot be read.
+
+    The code that reads the weights says why.
+    """
+    is_such = file_system.ending(path) == ".safetensors"
+    if not is_such or not file_system.is_file(path):
+        return []
+    import safetensors  # Not at the top: it imports NumPy.
+
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            return [*file.keys()]
+    except (OSError, safetensors.SafetensorError):
+        return []
 
 
 def _object(path: str) -> dict[str, Any]:

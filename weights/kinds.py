@@ -31,6 +31,8 @@ class Kind:
       architecture: the class of transformers with the head; None if an encoder
         alone is enough.
       other_architectures: classes of transformers that have the head, too.
+      head: how the names of the head's tensors begin in transformers; "" if an
+        encoder alone is enough.
       problem_type: transformers' name for the kind of classification.
       pipeline_tag: the Hub's name for the kind.
       inputs: inputs of an exported model.
@@ -46,6 +48,7 @@ class Kind:
     title: str
     architecture: str | None
     other_architectures: tuple[str, ...] = ()
+    head: str = ""
     problem_type: str | None = None
     pipeline_tag: str
     inputs: tuple[str, ...] = ("text",)
@@ -65,6 +68,7 @@ def _sentence_kind(name: str, **fields) -> Kind:
     defaults = {
         "export_name": name,
         "architecture": "BertForSequenceClassification",
+        "head": "classifier.",
         "pipeline_tag": "text-classification",
         "inputs": ("text", "text_pair"),
     }
@@ -104,6 +108,7 @@ _KINDS = (
         export_name=QUESTION_ANSWERING,
         title="question answering",
         architecture="BertForQuestionAnswering",
+        head="qa_outputs.",
         pipeline_tag="question-answering",
         inputs=("question", "context"),
         outputs=("answer", "start", "end", "score", "answers", "scores"),
@@ -115,6 +120,7 @@ _KINDS = (
         export_name=TOKEN_CLASSIFICATION,
         title="named entities",
         architecture="BertForTokenClassification",
+        head="classifier.",
         pipeline_tag="token-classification",
         outputs=("entity", "entity_type", "start", "end", "score"),
         row_lists=(
@@ -134,6 +140,7 @@ _KINDS = (
         title="masked words",
         architecture="BertForMaskedLM",
         other_architectures=("BertForPreTraining", "BertLMHeadModel"),
+        head="cls.predictions.",
         pipeline_tag="fill-mask",
         outputs=("words", "probabilities"),
         row_lists=("words", "probabilities", "mlm_logits"),

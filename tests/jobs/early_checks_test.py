@@ -8,8 +8,11 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import safetensors.numpy
 
+import fill_mask
 import run_classifier
 import run_embeddings
 import run_ner
@@ -49,6 +52,7 @@ def check(command, *switches, **flags):
     checks.check(config)
 
 
+SST = {"task_name": "SST-2", "data_dir": "."}
 CSV = {"task_name": "csv", "train_file": "t.csv", "label_column": "stars"}
 TRAINED = [
     ("run_classifier", CSV),
@@ -184,6 +188,62 @@ def test_a_model_of_another_kind_is_refused(folder, command, switch, flags):
     write_model(folder, "BertForQuestionAnswering")
     with pytest.raises(errors.InputError, match="or multi-label"):
         check("run_classifier", "--do_predict", task_name="csv")
+
+
+def save_tensors(path, *heads):
+    """Writes an encoder's tensor and those of heads as safetensors."""
+    names = ("bert.embeddings.LayerNorm.weight", *heads)
+    tensors = {name: np.zeros([2], np.float32) for name in names}
+    safetensors.numpy.save_file(tensors, path)
+
+
+@pytest.mark.parametrize(
+    ("command", "switch", "flags", "head"),
+    [
+        ("run_classifier", "--do_eval", SST, "classifier.weight"),
+        (
+            "run_squad",
+            "--do_predict",
+            {"predict_file": "t.json"},
+            "qa_outputs.bias",
+        ),
+        ("run_ner", "--do_predict", {"test_file": "t.csv"}, "classifier.bias"),
+    ],
+)
+def test_weights_without_the_head_are_refused(
+    folder, command, switch, flags, head
+):
+    weights = folder / "model" / "model.safetensors"
+    for heads in ((), ("cls.predictions.bias",)):
+        save_tensors(weights, *heads)
+        for path in ("model", "model/model.safetensors"):
+            with pytest.raises(
+                errors.InputError, match="lacks the head"
+            ) as caught:
+                check(command, switch, **flags, init_checkpoint=path)
+            assert "model/model.safetensors" in str(caught.value)
+        # The weights are others.
+        path = "model/bert_model.ckpt"
+        check(command, switch, **flags, init_checkpoint=path)
+    save_tensors(weights, head)
+    check(command, switch, **flags)
+    weights.write_text("damaged")  # The reader of the weights says so.
+    check(command, switch, **flags)
+
+
+def test_masks_are_filled_by_models_with_their_head_only(folder):
+    def check_model():
+        fill_mask.check(fill_mask.FillMaskConfig(model_dir="model", text="a"))
+
+    save_tensors(folder / "model" / "model.safetensors")
+    with pytest.raises(errors.InputError, match="masked words"):
+        check_model()
+    save_tensors(folder / "model" / "model.safetensors", "cls.predictions.bias")
+    check_model()
+    write_model(folder)
+    (folder / "out" / "config.json").rename(folder / "model" / "config.json")
+    with pytest.raises(errors.InputError, match="sentence classification"):
+        check_model()
 
 
 @pytest.mark.parametrize(
