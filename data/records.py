@@ -330,6 +330,11 @@ def read(path: str) -> Iterator[bytes]:
             raise errors.InputError(
                 f"{path}: {content}, but the name {ends} in .gz"
             ) from None
+        if not number and not is_gzip(path) and not _may_be_records(path):
+            raise errors.InputError(
+                f"{path}: text or another format, not TFRecords, which "
+                "create_pretraining_data.py makes from text"
+            ) from None
         raise errors.InputError(
             f"{path}: record {number + 1} is truncated or damaged "
             f"({type(error).__name__})"
@@ -339,6 +344,16 @@ def read(path: str) -> Iterator[bytes]:
 def _begins_as_gzip(path: str) -> bool:
     with file_system.open_binary(path) as file:
         return file.read(len(_GZIP)) == _GZIP
+
+
+def _may_be_records(path: str) -> bool:
+    """Returns False for a file that does not begin with a record's length.
+
+    A length has 8 bytes, and the highest is 0 below 2^56 bytes. Text has no
+    zero bytes.
+    """
+    with file_system.open_binary(path) as file:
+        return b"\0" in file.read(8)
 
 
 def counts(paths: Sequence[str]) -> list[int]:

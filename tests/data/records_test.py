@@ -213,3 +213,25 @@ def test_a_shard_with_the_name_of_the_other_compression_is_refused(
     for read in (records.counts, records.first_examples):
         with pytest.raises(errors.InputError, match=match):
             read([path])
+
+
+@pytest.mark.parametrize("text", ["A sentence of text.\n", "PK\x03\x04 zipped"])
+def test_a_file_of_text_is_not_a_damaged_shard(tmp_path, text):
+    path = tmp_path / "a.train.txt"
+    path.write_text(text * 9)
+    for read in (records.counts, records.first_examples):
+        with pytest.raises(errors.InputError, match="not TFRecords") as caught:
+            read([str(path)])
+        assert "a.train.txt" in str(caught.value)
+        assert "create_pretraining_data.py" in str(caught.value)
+
+
+def test_a_damaged_length_is_still_a_damaged_shard(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    with records.ShardWriter(str(path)) as writer:
+        writer.write(records.encode(SCHEMA, columns(1)))
+    data = bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(errors.InputError, match="record 1 is truncated or dam"):
+        records.counts([str(path)])
