@@ -250,8 +250,9 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
         raise _flags_error(*first)
     if len(distinct) < 2 and kind == CLASSIFICATION:
         raise errors.InputError(
-            f"{examples.path}: {len(distinct)} different label(s), "
-            "but a classifier needs at least two"
+            f"{examples.path}: {len(distinct)} different label(s)"
+            f"{''.join(f', {x!r}' for x in distinct)}; a classifier needs at "
+            "least two"
         )
     if not distinct:
         raise errors.InputError(f"{examples.path}: has no labels")

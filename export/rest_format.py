@@ -62,7 +62,10 @@ def parse(
         raise errors.InputError("the request is not a JSON object")
     unknown = sorted(request.keys() - _KEYS)
     if unknown:
-        raise errors.InputError(f"{unknown[0]!r} is unknown in a request")
+        raise errors.InputError(
+            f"{unknown[0]!r} is unknown in a request, which has "
+            f"{errors.listed(sorted(_KEYS))}"
+        )
     if ("instances" in request) == ("inputs" in request):
         raise errors.InputError(
             'the request needs either "instances" or "inputs"'

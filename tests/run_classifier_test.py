@@ -393,7 +393,7 @@ def test_a_left_to_right_model_learns_and_is_kept(root):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"task_name": "nonsense"}, "--task_name=nonsense: none of: cola"),
+        ({"task_name": "nonsense"}, "--task_name=nonsense: is none of cola"),
         ({"learning_rate": "5e-5,x"}, "--learning_rate=5e-5,x: 'x' is not a"),
         ({"text_column": "text"}, "no column 'text'"),
         ({"dev_file": "nowhere.csv"}, "nowhere.csv: no such file"),

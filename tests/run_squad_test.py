@@ -330,7 +330,7 @@ def test_no_answer_is_said_in_words(second, root, capsys):
         ({"predict_file": None}, "--predict_file is needed"),
         ({"train_file": None}, "--do_train needs --train_file"),
         ({"train_file": "nowhere.json"}, "nowhere.json: no such file"),
-        ({"max_query_length": 29}, "must be greater than --max_query_length"),
+        ({"max_query_length": 29}, "--max_query_length=29 + 3: raise"),
         ({"max_seq_length": 64}, "the model has only 32 positions"),
         ({"question": "Who?"}, "--question needs --context"),
         ({"context": "w1 Anna"}, "--context needs --question or --interactive"),

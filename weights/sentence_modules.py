@@ -89,8 +89,8 @@ class SentenceModules:
             current = getattr(self, name)
             if self.folder is not None and current not in (value, None):
                 logging.warning(
-                    "--%s=%s is used; the files of sentence-transformers in %s "
-                    "say %s",
+                    "--%s=%s is used, given or by default; the files of "
+                    "sentence-transformers in %s say %s",
                     name,
                     value,
                     self.folder,

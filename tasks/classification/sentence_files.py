@@ -308,7 +308,8 @@ def _complete_rows(
     width = len(head.cells)
     if width < layout.min_width:
         raise errors.InputError(
-            f"{head.where}: {width} columns, but {layout.min_width} are needed"
+            f"{head.where}: {width} columns, but {layout.min_width} are "
+            "needed: is it a file of another --task_name?"
         )
     cut = []
     for row in rows if layout.has_header else itertools.chain([head], rows):

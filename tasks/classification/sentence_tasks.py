@@ -549,7 +549,7 @@ def open_task(
     name = name_of(task_name)
     if name not in TASKS:
         raise errors.InputError(
-            f"--task_name={task_name}: none of: {', '.join(TASKS)}"
+            f"--task_name={task_name}: is none of {', '.join(TASKS)}"
         )
     spec = TASKS[name]
     known = known or task_files.ModelClasses(labels=None, problem_type=None)

@@ -43,7 +43,8 @@ class WindowSizes:
         if self.max_seq_length <= self.max_query_length + NUM_SPECIAL:
             raise ValueError(
                 f"--max_seq_length={self.max_seq_length}: must be greater than "
-                f"--max_query_length={self.max_query_length} + {NUM_SPECIAL}"
+                f"--max_query_length={self.max_query_length} + {NUM_SPECIAL}: "
+                "raise the one or lower the other"
             )
 
 

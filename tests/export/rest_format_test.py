@@ -77,6 +77,7 @@ def test_another_signature_is_called_by_its_name():
         ({}, TEXT, 'either "instances" or "inputs"'),
         ({"instances": [], "inputs": []}, TEXT, "either"),
         ({"instances": ["a"], "more": 1}, TEXT, "'more' is unknown"),
+        ({"text": ["a"]}, TEXT, "'text' .* inputs, instances, signature_name"),
         ({"instances": "a"}, TEXT, "not a list"),
         ({"instances": []}, TEXT, "no rows"),
         ({"instances": [1]}, TEXT, "text: row 0: 1 is no text"),

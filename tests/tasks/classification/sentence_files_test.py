@@ -203,6 +203,13 @@ def test_a_cut_row_is_named_by_file_and_line(tmp_path):
         read_split("qnli", "dev", str(tmp_path))
 
 
+def test_a_file_with_too_few_columns_may_be_of_another_task(tmp_path):
+    path = write(tmp_path, "train.tsv", "gj04\t1\t\tOne.\n")
+    message = f"{path}:1: 4 columns, but 5 .* another --task_name"
+    with pytest.raises(errors.InputError, match=message):
+        read_split("mrpc", "train", str(tmp_path))
+
+
 def test_without_a_header_the_first_row_says_how_wide_rows_are(tmp_path):
     path = write(tmp_path, "dev.tsv", "g\t1\t\tOne.\n\ng\t0\t\tTwo\t.\n")
     message = f"{path}:3: 5 columns, but the first row has 4"
