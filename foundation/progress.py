@@ -72,7 +72,7 @@ def notice(text: str) -> Iterator[None]:
 def duration(seconds: float) -> str:
     """Returns a time in one unit: "40 seconds", "3 minutes", "2.5 hours"."""
     if seconds < 90:
-        return f"{seconds:.0f} seconds"
+        return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} minutes"
     if seconds < 48 * 3600:

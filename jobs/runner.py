@@ -13,7 +13,7 @@ main -> run(config, make_task)
 from collections.abc import Callable
 from typing import Any
 
-from foundation import config_flags
+from foundation import config_flags, progress
 from jobs import (
     distillation,
     finetuning,
@@ -54,7 +54,8 @@ def run(
     else:
         task_model, step = finetuning.load(job)
     if task.evaluates_at_end:
-        evaluation = job.evaluate(task_model)
+        with progress.notice("evaluating ..."):
+            evaluation = job.evaluate(task_model)
         outputs.write_evaluation(
             task.describe(evaluation, step, outputs.training_flags)
         )

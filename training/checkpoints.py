@@ -260,7 +260,12 @@ class BestCheckpoint:
             return best
         self._saver.save(step, variables, {self._metric: value})
         self._saver.wait()
-        logging.info("step %d: best so far, %s = %g", step, self._metric, value)
+        logging.info(
+            "step %s: best so far, %s = %g",
+            f"{step:,}",
+            self._metric,
+            value,
+        )
         return value
 
 

@@ -66,6 +66,20 @@ def test_only_long_work_is_announced(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.4, "0 seconds"),
+        (0.6, "1 second"),
+        (1.6, "2 seconds"),
+        (89, "89 seconds"),
+        (90, "2 minutes"),
+    ],
+)
+def test_durations_have_one_unit_in_its_number(seconds, shown):
+    assert progress.duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
     ("num_bytes", "shown"),
     [(0, "0 B"), (999, "999 B"), (999_600, "1 MB"), (1_089_000_000, "1.09 GB")],
 )
