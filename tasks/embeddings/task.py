@@ -178,7 +178,10 @@ class EmbeddingsTask:
         groups, values = self._sets[DEV], evaluation.values
         in_words = metric_writer.name_in_words
         panels = {"Loss": ("train/loss",), "Accuracy": ("train/accuracy",)}
-        for name in values:
+        shown = {
+            k: x for k, x in values.items() if k != "score"
+        }  # One of them.
+        for name in shown:
             title = report.capitalized(in_words(name))
             panels[title] = (f"eval/{name}",)
         panels["Learning rate"] = ("train/learning_rate",)
@@ -190,9 +193,7 @@ class EmbeddingsTask:
             panels=[report.Panel(k, tags) for k, tags in panels.items()],
             sections=[],
             facts={
-                **{
-                    metric_writer.name_in_words(k): x for k, x in values.items()
-                },
+                **{in_words(k): x for k, x in shown.items()},
                 f"examples of {name}": groups.texts.count,
                 "training steps": step,
             },
