@@ -53,6 +53,7 @@ _WORDS = {
     "masked_lm": "masked-LM",
     "next_sentence": "next-sentence",
     "matthews": "Matthews",
+    "mrr": "MRR",
     "pearson": "Pearson",
     "spearman": "Spearman",
     "HasAns": "answerable",

@@ -178,9 +178,8 @@ class EmbeddingsTask:
         groups, values = self._sets[DEV], evaluation.values
         in_words = metric_writer.name_in_words
         panels = {"Loss": ("train/loss",), "Accuracy": ("train/accuracy",)}
-        shown = {
-            k: x for k, x in values.items() if k != "score"
-        }  # One of them.
+        # The score is one of the others.
+        shown = {k: x for k, x in values.items() if k != "score"}
         for name in shown:
             title = report.capitalized(in_words(name))
             panels[title] = (f"eval/{name}",)
