@@ -5,7 +5,7 @@ import gc
 import os
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from unittest import mock
 
 import pytest
@@ -23,6 +23,16 @@ precision.forbid_tf32()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Hides TensorFlow's log from caplog, in which tests count messages.
+
+    It warns of retracing by a count over the process, so its warnings depend on
+    the tests that ran before.
+    """
+    plugin = session.config.pluginmanager.getplugin("logging-plugin")
+    plugin.caplog_handler.addFilter(lambda record: record.name != "tensorflow")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sorts the files of tests: slow ones first, marked as last ones last."""
 
@@ -34,9 +44,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Excludes the objects of imports from garbage collection."""
+    """Excludes the objects of imports from garbage collection.
+
+    Tracing makes so many objects that the default thresholds cost 5% of the
+    time of the tests.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 @functools.cache
@@ -67,6 +82,36 @@ def shared_tokenizers() -> Iterator[None]:
     parts = ("_graph", "_encode_batch", "_encode_batch_with_offsets")
     shared = {name: _made_once(module.Tokenizer, name) for name in parts}
     with mock.patch.multiple(module.Tokenizer, **shared):
+        yield
+
+
+@functools.cache
+def _drawn_once(draw: Callable) -> Callable:
+    """Returns a function that draws curves of the same metrics once."""
+    drawn: dict[tuple, str] = {}
+
+    def chart(panel, series):
+        is_line = tuple(len(points) > 1 for points in series.values())
+        key = panel.title, tuple(panel.metrics), tuple(series), is_line
+        if key not in drawn:
+            drawn[key] = draw(panel, series)
+        return drawn[key]
+
+    return chart
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_charts() -> Iterator[None]:
+    """Lets reports share the curves of their metrics, each of 0.05 s.
+
+    The curves show the values of the first report. The tests of the report
+    itself override this fixture.
+    """
+    module = sys.modules.get("jobs.report")
+    if module is None:
+        yield
+        return
+    with mock.patch.object(module, "_chart", _drawn_once(module._chart)):
         yield
 
 

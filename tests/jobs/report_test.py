@@ -7,6 +7,8 @@ import json
 import re
 import xml.etree.ElementTree as ElementTree
 
+import pytest
+
 from jobs import report
 from tasks.pretraining import pretraining_report
 
@@ -14,6 +16,11 @@ LINES = [
     {"step": 10, "train/loss": 3.0},
     {"step": 20, "train/loss": 2.0, "eval/loss": 2.5},
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_charts():
+    """Every chart is drawn here."""
 
 
 def _ticks(drawn):
