@@ -15,14 +15,16 @@ def text(tmp_path_factory):
     return str(path)
 
 
-@pytest.fixture
-def small_tasks(monkeypatch):
+@pytest.fixture(scope="module")
+def small_tasks():
     """Several blocks, tables and slices even of a small text."""
-    monkeypatch.setattr(generation, "SLICE_INSTANCES", 100)
-    monkeypatch.setattr(generation, "_TABLE_TOKENS", (500, 500))
     blocks = corpus.read_blocks
-    monkeypatch.setattr(
-        generation.corpus,
-        "read_blocks",
-        lambda paths, text_column: blocks(paths, 2000),
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generation, "SLICE_INSTANCES", 100)
+        patch.setattr(generation, "_TABLE_TOKENS", (500, 500))
+        patch.setattr(
+            generation.corpus,
+            "read_blocks",
+            lambda paths, text_column: blocks(paths, 2000),
+        )
+        yield

@@ -23,12 +23,12 @@ class Killed(BaseException):
     """Ends a run like SIGKILL: nothing of the project handles it."""
 
 
-@pytest.fixture
-def expected(text, tmp_path):
+@pytest.fixture(scope="module")
+def expected(text, small_tasks, tmp_path_factory):
     """The hashes of all files of an undisturbed run."""
-    (tmp_path / "expected").mkdir()
-    make(recipe_for(text, tmp_path / "expected", shards=4))
-    return hashes(tmp_path / "expected")
+    folder = tmp_path_factory.mktemp("expected")
+    make(recipe_for(text, folder, shards=4))
+    return hashes(folder)
 
 
 def killed(recipe, monkeypatch, owner, name, calls):

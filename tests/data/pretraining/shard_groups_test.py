@@ -20,11 +20,10 @@ from tests.data.pretraining.recipes import TOKENS, hashes, make, recipe_for
 pytestmark = pytest.mark.usefixtures("small_tasks")
 
 
-@pytest.fixture
-def expected(text, tmp_path):
+@pytest.fixture(scope="module")
+def expected(text, small_tasks, tmp_path_factory):
     """What one run with one worker gives."""
-    folder = tmp_path / "expected"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("expected")
     make(recipe_for(text, folder, shards=5))
     return hashes(folder)
 
