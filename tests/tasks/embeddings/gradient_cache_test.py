@@ -15,7 +15,7 @@ from tasks.embeddings import gradient_cache
 CONFIG = BertConfig(
     vocab_size=50,
     hidden_size=16,
-    num_hidden_layers=2,
+    num_hidden_layers=1,
     num_attention_heads=2,
     intermediate_size=32,
     max_position_embeddings=12,

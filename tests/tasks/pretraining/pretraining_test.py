@@ -23,7 +23,7 @@ from training import feed, inference, optimizers, step
 CONFIG = BertConfig(
     vocab_size=30,
     hidden_size=8,
-    num_hidden_layers=2,
+    num_hidden_layers=1,
     num_attention_heads=2,
     intermediate_size=16,
     max_position_embeddings=8,
