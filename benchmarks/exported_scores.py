@@ -585,7 +585,7 @@ def over_http(
     directory: str, batches: Sequence[dict[str, list]], clients: int
 ) -> list[dict[str, Any]]:
     """Returns the outputs of each example that serve.py answers."""
-    server = serving.start_ours(directory, request_timeout=600)
+    server = serving.start_ours(directory)
     try:
         return asyncio.run(send(server.url, batches, clients))
     finally:

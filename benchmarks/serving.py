@@ -96,7 +96,11 @@ def start(command: Sequence[str]) -> Server:
 
 
 def start_ours(exported: str, **flags: object) -> Server:
-    """Starts serve.py on an exported model, with any flags."""
+    """Starts serve.py on an exported model, with any flags.
+
+    Beside other programs, a late answer is a latency and not a failure.
+    """
+    flags = {"request_timeout": 600} | flags
     given = [f"--{name}={value}" for name, value in flags.items()]
     command = [sys.executable, str(ROOT / "serve.py"), "--port=0"]
     return start([*command, f"--models={NAME}={exported}", *given])

@@ -13,6 +13,7 @@ import zipfile
 
 import pytest
 
+import reproduce
 from tests import tiny_runs
 from tests.paper import toy_data
 from training import preemption
@@ -98,11 +99,13 @@ def test_a_table_runs_from_checkpoints_to_results(repository, tmp_path, data):
     ],
 )
 def test_what_the_user_can_correct_is_one_line(
-    repository, tmp_path, flags, message
+    tmp_path, capsys, flags, message
 ):
-    code, output = run(repository, tmp_path, **flags)
-    assert code == 2
-    assert message in output.splitlines()[-1]
+    flags = {"scale": "tiny", "output_dir": tmp_path} | flags
+    with pytest.raises(SystemExit) as ended:
+        tiny_runs.run(reproduce, reproduce.ReproduceConfig, **flags)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_the_plan_needs_no_data(repository, tmp_path):

@@ -93,7 +93,9 @@ def post(model, *requests):
     """Sends requests at the same time; returns statuses and bodies."""
 
     async def use():
-        running = exports.Running(server.Server({"m": model}))
+        # Enough beside any other load of the machine.
+        limits = server.Limits(timeout_seconds=600)
+        running = exports.Running(server.Server({"m": model}, limits))
         async with test_utils.TestClient(running) as client:
             path = "/v1/models/m:predict"
             pending = [client.post(path, json=x) for x in requests]
