@@ -12,10 +12,11 @@ import argparse
 import csv
 import pathlib
 
+import bert  # Before Keras, because it hides TensorFlow's notices.
+
+# isort: split
 import keras
 import numpy as np
-
-import bert
 
 
 def finetune(model_dir, rows, *, epochs=3, frozen_layers=0, rate=3e-5):

@@ -315,6 +315,18 @@ def test_the_notebook_has_no_outputs():
             compile("".join(cell["source"]), cell["id"], "exec")
 
 
+def test_examples_import_bert_before_keras():
+    sources = {x.name: x.read_text() for x in NOTEBOOK.parent.glob("*.py")}
+    sources[NOTEBOOK.name] = "\n".join(
+        "".join(cell["source"])
+        for cell in notebook_cells()
+        if cell["cell_type"] == "code"
+    )
+    for name, source in sources.items():
+        imported = re.findall(r"^import (bert|keras)\b", source, re.MULTILINE)
+        assert imported[:1] == ["bert"], name
+
+
 @pytest.mark.docs
 def test_the_cells_of_the_notebook_run(sandbox, tmp_path):
     (tmp_path / "bert-base").symlink_to(sandbox / "tiny_model")
