@@ -22,6 +22,7 @@ install-dev: $(VENV)/.installed-dev
 $(VENV)/.installed: requirements.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 13) else "Python 3.10 to 3.13 is required, this is %d.%d: make PYTHON=python3.11 ..." % v)'
 	$(PYTHON) -m venv $(VENV)
+	@echo 'Installing TensorFlow and the other requirements, which takes some minutes ...'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
