@@ -168,6 +168,6 @@ def test_blocks_of_an_earlier_model_are_used_by_no_other(learned, root, caplog):
     assert unfinished.exists()
     flags = {"train_file": files, "num_train_epochs": 2}
     run(root, "learned", "--do_train", "--do_predict", **flags)
-    assert "removed, another model's" in caplog.text
+    assert "removed, its prediction begins again: " in caplog.text
     assert len(read(folder, "predictions.json")) == 40
     assert not unfinished.exists()
