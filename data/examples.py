@@ -273,7 +273,10 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
 def _warn_of_odd_labels(examples: Examples, labels: Collection[str]) -> None:
     """Logs what is probably a mistake, in one line each."""
     if len(labels) > max(_FEW_CLASSES, examples.count / 2):
-        text = "%s: %d different labels in %d examples"
+        text = (
+            "%s: %d different labels in %d examples: is it a regression, or "
+            "another column?"
+        )
         logging.warning(text, examples.path, len(labels), examples.count)
     missing = [label for label in labels if label.lower() in _MISSING]
     # Hugging Face's datasets number the classes from 0. Where there are two,

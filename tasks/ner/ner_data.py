@@ -474,6 +474,21 @@ def check(
             windowing.check_documents(path, split.sentences.has_documents)
 
 
+def note_lost_capitals(
+    sentences: word_files.Sentences, tokenizer: Tokenizer
+) -> None:
+    """Logs that a lower-casing tokenizer drops the capitals of most names."""
+    if not tokenizer.settings["do_lower_case"] or sentences.tags is None:
+        return
+    pairs = zip(sentences.words, sentences.tags, strict=True)
+    names = [word for word, tag in pairs if tag != "O"]
+    if sum(word[0].isupper() for word in names) > len(names) / 2:
+        logging.info(
+            "the model lower-cases all text; a cased one, such as "
+            "google-bert/bert-base-cased, recognizes names by their capitals"
+        )
+
+
 def prepare(
     split: TaggedSet,
     name: str,

@@ -103,6 +103,8 @@ class NerTask:
     def features(self, split: str, records_dir: str | None) -> Features:
         """See jobs.task.Task."""
         tagged = self.data.split(split)
+        if split == TRAIN and not self.data.is_plain:
+            ner_data.note_lost_capitals(tagged.sentences, self._tokenizer)
         features = ner_data.prepare(
             tagged,
             split,

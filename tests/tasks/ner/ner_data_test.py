@@ -7,7 +7,9 @@ import gzip
 import re
 
 import pytest
+import tiny_runs
 
+from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from tasks.ner import ner_data, settings, word_files
 
@@ -143,6 +145,24 @@ def test_what_sets_lack_is_found_first(folder, tagged, used, message):
     with pytest.raises(errors.InputError, match=message):
         ner_data.check(data, tagged=tagged, used=used, windows=WINDOWS)
     ner_data.check(data, tagged=["train"], used=["train"], windows=WINDOWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "lowers", "is_noted"),
+    [("Ann", True, True), ("Ann", False, False), ("ann", True, False)],
+)
+def test_capitals_that_a_model_does_not_see_are_noted(
+    tmp_path, caplog, name, lowers, is_noted
+):
+    path = tmp_path / "train.txt"
+    path.write_text(f"{name} B-PER\nis O\nhere O\n")
+    words = vocabulary.Vocabulary.from_tokens(tiny_runs.SPECIAL)
+    tokenizer = wordpiece.Tokenizer(words, do_lower_case=lowers)
+    with caplog.at_level("INFO"):
+        ner_data.note_lost_capitals(
+            word_files.read_columns(str(path)), tokenizer
+        )
+    assert ("bert-base-cased" in caplog.text) == is_noted
 
 
 def test_what_is_asked_for_often_is_computed_once(folder, monkeypatch):
