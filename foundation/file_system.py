@@ -217,16 +217,21 @@ def check_output_folder(path: str, flag: str) -> None:
     """Checks that a folder can be made for what a command will write.
 
     Raises:
-      InputError: the path, or one that it is in, is a file.
+      InputError: the path, or one that it is in, is a file; or the folder does
+        not exist and may not be made.
     """
     if is_remote(path):
         return
-    parent = os.path.abspath(path)
+    folder = parent = os.path.abspath(path)
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
     if not os.path.isdir(parent):
         raise errors.InputError(
             f"--{flag}={path}: {parent} is a file, not a directory"
+        )
+    if parent != folder and not os.access(parent, os.W_OK | os.X_OK):
+        raise errors.InputError(
+            f"--{flag}={path}: {parent} is not writable for this user"
         )
 
 

@@ -104,6 +104,14 @@ def test_a_file_in_place_of_a_folder_is_refused_by_its_flag(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_folder_that_may_not_be_made_is_refused(tmp_path, monkeypatch):
+    """An existing one is not: predictions may go to standard output."""
+    monkeypatch.setattr(file_system.os, "access", lambda *_: False)
+    with pytest.raises(errors.InputError, match=f"^--x=.*{tmp_path} is not wr"):
+        file_system.check_output_folder(str(tmp_path / "new" / "er"), "x")
+    file_system.check_output_folder(str(tmp_path), "x")
+
+
 def test_endings_are_without_regard_to_capitals_and_compression():
     assert file_system.ending("a.b/C.CSV") == ".csv"
     assert file_system.ending(file_system.uncompressed("C.CSV.GZ")) == ".csv"
