@@ -227,6 +227,8 @@ def train(
         text = "already finished: %s is at step %d of %d"
         logging.info(text, options.output_dir, first_step, end)
     else:
+        if loop.restored_from:
+            logging.info("resuming from %s", loop.restored_from)
         model = learner.model
         count = sum(math.prod(v.shape) for v in model.trainable_variables)
         logging.info(
@@ -316,6 +318,7 @@ class Loop:
         self.options = options
         self.hooks = hooks
         self.progress = Progress()
+        self.restored_from: str | None = None  # A checkpoint.
         # Not a flag's value: it depends on the machine.
         replicas = {"replicas in fact": strategy.num_replicas_in_sync}
         self._settings = options.settings | stamp.facts("execution", replicas)
@@ -367,7 +370,7 @@ class Loop:
             latest, self._variables, optional=[_LOSS_SCALE]
         )
         self._compare(latest, state.get("settings", {}))
-        logging.info("resuming from %s", latest)
+        self.restored_from = latest
         if self.learner.run_clock and "clock" in state:
             self.learner.run_clock.restore(state["clock"])
         names = {f.name for f in dataclasses.fields(Progress)}

@@ -239,6 +239,7 @@ def test_a_finished_run_says_so_and_stays_as_it_is(finished, monkeypatch):
     go, model, optimizer = toy_run.make(QUICK)
     assert go(str(directory)) == 6
     assert any(text.startswith("already finished") for text in said)
+    assert not any(text.startswith("resuming") for text in said)
     after = toy_run.weights(model, optimizer)
     assert toy_run.digest(after) == toy_run.digest(before)
     assert len(metrics(directory)) == 2
