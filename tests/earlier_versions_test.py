@@ -2,6 +2,7 @@
 
 The dictionaries are as these versions wrote them: a name or the form of a value
 that changes here makes users' runs start again, or refuses them.
+earlier_runs_test.py continues complete runs of one version.
 
 python -m pytest tests/earlier_versions_test.py
 """

@@ -1,0 +1,125 @@
+"""Proves that runs of an earlier version end as that version ends them.
+
+python -m pytest tests/earlier_runs_test.py
+
+tests/testdata/make_earlier_runs.py has made the runs: each was killed, and then
+ended by the same version. earlier_versions_test.py has the literal files of
+several versions.
+"""
+
+import csv
+import importlib
+import json
+import pathlib
+import re
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from foundation import config_flags
+from tests import tiny_runs
+
+ARCHIVE = pathlib.Path(__file__).parent / "testdata" / "earlier_runs.tar.xz"
+CONFIGS = {
+    "create_pretraining_data": "PretrainingDataConfig",
+    "run_pretraining": "PretrainingConfig",
+    "run_classifier": "ClassifierConfig",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The folder of the archive, from which the commands read."""
+    folder = tmp_path_factory.mktemp("earlier")
+    with tarfile.open(ARCHIVE) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture
+def resume(runs, monkeypatch, caplog):
+    """A function that continues what a command has left, by its name."""
+    monkeypatch.chdir(runs)
+    caplog.set_level("INFO", logger="absl")
+    commands = json.loads((runs / "commands.json").read_text())
+
+    def run(name):
+        shutil.copytree(runs / "killed" / name, name)
+        script, flags = next(x[1:] for x in commands if x[0] == name)
+        module = importlib.import_module(script.removesuffix(".py"))
+        config = getattr(module, CONFIGS[module.__name__])
+        config_flags.run(config, module.main, [script, *flags])
+        return runs / name, runs / "end" / name
+
+    return run
+
+
+def assert_same_model(folder, end):
+    now, then = (
+        safetensors.numpy.load_file(x / "model.safetensors")
+        for x in (folder, end)
+    )
+    assert now.keys() == then.keys()
+    for name, values in then.items():
+        np.testing.assert_allclose(now[name], values, rtol=0, atol=1e-4)
+    now, then = map(tiny_runs.eval_results, (folder, end))
+    # Fine-tuning has written it twice; versions add metrics.
+    if "eval_loss" in then:
+        assert then.pop("loss") == then["eval_loss"]
+    assert {name: now[name] for name in then} == pytest.approx(then, abs=1e-4)
+
+
+def test_an_archive_is_small():
+    assert ARCHIVE.stat().st_size < 300_000
+
+
+def test_shards_are_completed(resume, runs, caplog):
+    assert len([*runs.glob("killed/shards/x-*-of-00003.tfrecord")]) == 2
+    folder, end = resume("shards")
+    assert "Continuing the run" in caplog.text
+    records = sorted(x.name for x in end.glob("x-*.tfrecord"))
+    assert records == sorted(x.name for x in folder.glob("x-*.tfrecord"))
+    for name in records:
+        assert (folder / name).read_bytes() == (end / name).read_bytes()
+
+
+def test_a_pretraining_is_continued(resume, runs, caplog):
+    if not (runs / "shards").exists():
+        shutil.copytree(runs / "end" / "shards", runs / "shards")
+    assert_same_model(*resume("pretraining"))
+    assert re.search("resuming from .*model.ckpt-4", caplog.text)
+
+
+def test_a_half_finished_grid_is_continued(resume, caplog):
+    folder, end = resume("classifier")
+    # The first run has results; the second is continued from its middle.
+    assert re.search("resuming from .*_seed12346/model.ckpt-8", caplog.text)
+    assert "_seed12345/model" not in caplog.text
+    assert_same_model(folder, end)
+    now, then = (
+        json.loads((x / "grid_results.json").read_text()) for x in (folder, end)
+    )
+    assert now["best"] == then["best"]
+    for summary, earlier in zip(now["runs"], then["runs"], strict=True):
+        same = {name: summary[name] for name in earlier}
+        assert same == pytest.approx(earlier, abs=1e-4)
+
+
+def test_an_unfinished_prediction_begins_again(resume, caplog):
+    folder, end = resume("prediction")
+    assert caplog.text.count("its prediction begins again") == 1
+    now, then = (
+        [*csv.DictReader((x / "predictions.tsv").open(), delimiter="\t")]
+        for x in (folder, end)
+    )
+    assert len(now) == len(then) == 4200
+    assert {row["label"] for row in then} == {"no", "yes"}
+    for row, earlier in zip(now, then, strict=True):
+        assert (row["id"], row["label"]) == (earlier["id"], earlier["label"])
+        for name in ("no", "yes"):
+            assert float(row[name]) == pytest.approx(
+                float(earlier[name]), abs=1e-4
+            )
