@@ -86,6 +86,7 @@ def test_training_finds_the_right_text(root):
     assert after["eval_recall_at_5"] > 0.9
     assert after["eval_score"] == after["eval_mrr_at_10"]
     page = (root / "out" / "report.html").read_text()
+    assert "Worst pairs" in page and "dev.csv:" in page
     assert "MRR" in page and not re.search(r">\s*score\s*<", page)
 
 

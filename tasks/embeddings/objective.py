@@ -125,8 +125,7 @@ def correlations(vectors: np.ndarray, scores: np.ndarray) -> dict[str, float]:
       vectors: [N, 2, H].
       scores: [N, 1].
     """
-    a, b = np.moveaxis(_directions(vectors), 1, 0)
-    cosines, similarities = np.sum(a * b, axis=-1), scores[:, 0]
+    cosines, similarities = pair_cosines(vectors), scores[:, 0]
     spearman = pearson = 0.0
     if len(scores) > 1 and 0 not in (np.ptp(cosines), np.ptp(similarities)):
         spearman = float(scipy.stats.spearmanr(cosines, similarities).statistic)
@@ -174,6 +173,12 @@ def retrieval(
     names = [f"recall_at_{k}" for k in RANKS] + [f"mrr_at_{RANKS[-1]}"]
     means = np.mean(scores, axis=0).tolist()
     return {**dict(zip(names, means, strict=True)), "score": means[-1]}
+
+
+def pair_cosines(vectors: np.ndarray) -> np.ndarray:
+    """Returns the cosine [N] of the first two of vectors [N, K, H]."""
+    first, second = np.moveaxis(_directions(vectors[:, :2]), 1, 0)
+    return np.sum(first * second, axis=-1)
 
 
 def _directions(vectors: np.ndarray) -> np.ndarray:

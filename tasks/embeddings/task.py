@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.stats
 from absl import logging
+from markupsafe import Markup
 
 from data import features as features_lib
 from data import schema, text_files
+from data.examples import Example
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import config_flags, errors, file_system
@@ -25,13 +28,23 @@ from weights import kinds, model_directory, sentence_modules
 TRAIN, DEV = "train", "dev"
 VECTORS = "embeddings.npz"
 _KIND = kinds.KINDS[kinds.SENTENCE_EMBEDDING]
+_MAX_PAIRS = 20  # In the report.
+_MAX_CHARACTERS = 300  # Of each of their texts.
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The metrics of the development set."""
+    """The metrics of the development set, and its pairs.
+
+    Attributes:
+      values: the metrics.
+      cosines: [N], of each pair, without hard negatives.
+      scores: [N], or None for pairs without scores.
+    """
 
     values: Mapping[str, float]
+    cosines: np.ndarray
+    scores: np.ndarray | None
 
 
 class EmbeddingsTask:
@@ -130,10 +143,13 @@ class EmbeddingsTask:
         size = self._config.eval_batch_size
         vectors = task_model.predict(features_of_set, size)[objective.VECTORS]
         groups = self._sets[DEV]
+        cosines = objective.pair_cosines(vectors)
         if groups.have_scores:
             labels = features_of_set.dense["label_ids"]
-            return Evaluation(objective.correlations(vectors, labels))
-        return Evaluation(objective.retrieval(list(groups.texts), vectors))
+            values = objective.correlations(vectors, labels)
+            return Evaluation(values, cosines, labels[:, 0])
+        values = objective.retrieval(list(groups.texts), vectors)
+        return Evaluation(values, cosines, None)
 
     def save(
         self,
@@ -190,7 +206,7 @@ class EmbeddingsTask:
             digest=groups.texts.digest,
             title=self._title(flags),
             panels=[report.Panel(k, tags) for k, tags in panels.items()],
-            sections=[],
+            sections=[_worst_pairs(groups.texts, evaluation)],
             facts={
                 **{in_words(k): x for k, x in shown.items()},
                 f"examples of {name}": groups.texts.count,
@@ -268,6 +284,34 @@ def _modules(
         normalize=flags.normalize,
         max_seq_length=config.max_seq_length,
     )
+
+
+def _worst_pairs(
+    texts: Iterable[Example], evaluation: Evaluation
+) -> report.Section:
+    """Shows the pairs whose cosines contradict the set most."""
+    cosines, scores = evaluation.cosines, evaluation.scores
+    if scores is None:
+        errors_of_pairs = -cosines
+        note = "The pairs with the smallest cosines."
+        header = ["line", "cosine", "text"]
+    else:
+        ranks = scipy.stats.rankdata
+        errors_of_pairs = np.abs(ranks(cosines) - ranks(scores))
+        note = "The pairs whose ranks by score and by cosine differ most."
+        header = ["line", "score", "cosine", "text"]
+    worst = np.argsort(-errors_of_pairs, kind="stable")[:_MAX_PAIRS].tolist()
+    shown = {i: x for i, x in enumerate(texts) if i in set(worst)}
+    rows = []
+    for i in worst:
+        where = shown[i].where.rpartition("/")[2]
+        numbers = [] if scores is None else [float(scores[i])]
+        pair = (shown[i].first, shown[i].second[0])
+        text = " | ".join(f"{part:.{_MAX_CHARACTERS}}" for part in pair)
+        rows.append([where, *numbers, float(cosines[i]), text])
+    table = report.table(header, rows)
+    body = Markup("<p>{}</p>").format(note) + table
+    return report.Section("Worst pairs", body)
 
 
 class TextSet:

@@ -1,12 +1,16 @@
-"""Proves that sets without a correlation have the score 0.
+"""Proves the correlations of sets, and which pairs the report shows.
 
 python -m pytest tests/tasks/embeddings/correlations_test.py
 """
 
+import dataclasses
+import re
+
 import numpy as np
 import pytest
 
-from tasks.embeddings import objective
+from data.examples import Example
+from tasks.embeddings import objective, task
 
 
 @pytest.mark.parametrize("count", [1, 4])
@@ -23,3 +27,18 @@ def test_it_is_that_of_cosines_and_scores():
     vectors = np.stack([np.tile([3.0, 0.0], (3, 1)), ends], axis=1)
     found = objective.correlations(vectors, np.cos(angles)[:, None])
     assert found == pytest.approx({"pearson": 1, "spearman": 1, "score": 1})
+
+
+def test_the_pair_whose_cosine_contradicts_its_score_is_the_worst():
+    evaluation = task.Evaluation(
+        {}, np.array([0.9, 0.1, 0.5, 0.6]), np.array([0.8, 1.0, 0.4, 0.5])
+    )
+    texts = [
+        Example("a/dev.tsv", 2 + i, str(i), f"a{i}", (f"b{i}",))
+        for i in range(4)
+    ]
+    for made in (evaluation, dataclasses.replace(evaluation, scores=None)):
+        section = task._worst_pairs(texts, made)
+        lines = re.findall(r"dev.tsv:(\d)", section.body)
+        assert (lines[0], len(lines)) == ("3", 4)
+        assert "a1 | b1" in section.body
