@@ -557,9 +557,10 @@ class Experiments:
                 "lstm_size": self.scale.lstm_size,
             },
             Finetuning(
-                # The encoder only computes activations, and only once: a ninth
-                # of the work of three epochs of training.
-                examples=min(_NER_SENTENCES, self.scale.max_rows) // 9,
+                # The encoder only computes activations, and only once for all
+                # seeds: a ninth of the work of three epochs of training.
+                examples=min(_NER_SENTENCES, self.scale.max_rows)
+                // (9 * self.scale.seeds),
                 tokens=self.scale.ner_length,
                 rates=None,
             ),

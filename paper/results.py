@@ -10,7 +10,7 @@ import html
 import os
 import shlex
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import scipy.stats
@@ -76,6 +76,7 @@ class _OfSplits:
 @dataclasses.dataclass(frozen=True)
 class _Run:
     values: _OfSplits
+    learning_rate: metadata.Number = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,29 +104,16 @@ def read(score: Score) -> Measured:
         features = metadata.read(path, dict[str, _Feature])
         if name not in features:
             raise errors.InputError(f"{path}: {name} is missing")
-        values = [
-            score.factor * run.values.dev.f1
+        rows = [
+            {"learning_rate": run.learning_rate, grid.SCORE: run.values.dev.f1}
             for run in features[name].runs or [features[name]]
             if run.values.dev
         ]
-        if not values:
+        if not rows:
             raise errors.InputError(f"{path}: {name} has no dev f1")
-        return Measured(values, best=max(values))
-    if all_runs := grid.rows(folder):
-        best = max(all_runs, key=lambda run: run[grid.SCORE])
-        by_rate: dict[float, list[dict[str, float]]] = {}
-        for run in all_runs:
-            by_rate.setdefault(run["learning_rate"], []).append(run)
-        rate, runs = max(
-            by_rate.items(),
-            key=lambda item: statistics.fmean(r[grid.SCORE] for r in item[1]),
-        )
-        if score.metric in runs[0]:
-            return Measured(
-                [score.factor * r[score.metric] for r in runs],
-                best=score.factor * best[score.metric],
-                learning_rate=rate,
-            )
+        return _of_best_rate(rows, grid.SCORE, score.factor)
+    if (all_runs := grid.rows(folder)) and score.metric in all_runs[0]:
+        return _of_best_rate(all_runs, score.metric, score.factor)
     path = os.path.join(folder, run_directory.RESULTS_JSON)
     metrics = metadata.read_if_present(path, dict[str, metadata.Number]) or {}
     metrics |= model_card.metrics_of(folder)
@@ -133,6 +121,32 @@ def read(score: Score) -> Measured:
         if key in metrics:
             return _single(score.factor * metrics[key])
     raise errors.InputError(f"{folder} has no metric {score.metric}")
+
+
+def _of_best_rate(
+    rows: Sequence[Mapping[str, float]], metric: str, factor: float
+) -> Measured:
+    """Returns a metric of the runs of the rate with the best mean score.
+
+    Args:
+      rows: settings and metrics of each run; "learning_rate" and "score" are
+        among them.
+      metric: name of the metric.
+      factor: factor on its values.
+    """
+    by_rate: dict[float, list[Mapping[str, float]]] = {}
+    for row in rows:
+        by_rate.setdefault(row["learning_rate"], []).append(row)
+    rate, chosen = max(
+        by_rate.items(),
+        key=lambda item: statistics.fmean(row[grid.SCORE] for row in item[1]),
+    )
+    best = max(rows, key=lambda row: row[grid.SCORE])
+    return Measured(
+        [factor * row[metric] for row in chosen],
+        best=factor * best[metric],
+        learning_rate=rate or None,
+    )
 
 
 def _single(value: float) -> Measured:

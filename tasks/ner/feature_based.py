@@ -619,9 +619,13 @@ class _ChoiceRun:
             if step and not config.do_train:
                 return Result.trained(step, 0.0, trained_with)
         if not config.do_train:
+            several = os.path.join(self.folder, "runs")
+            hint = ""
+            if file_system.exists(several):
+                hint = f"; {several} has several runs: repeat their flags"
             raise errors.InputError(
                 f"--features={self.choice.name}: {self.folder} has no "
-                "checkpoint, and --do_train is not given"
+                f"checkpoint, and --do_train is not given{hint}"
             )
         step = self._train(model)
         return Result.trained(
@@ -739,4 +743,6 @@ def card_flags(
     flags = config_flags.given(config)
     flags.pop("learning_rate", None)  # It is --lstm_learning_rate.
     flags.pop("num_seeds", None)
+    if config.feature_axes.num_runs == 1:
+        run_flags = {k: x for k, x in run_flags.items() if k != "random_seed"}
     return {**flags, **run_flags}

@@ -53,6 +53,29 @@ def test_a_grid_gives_its_best_learning_rate_and_its_best_run(tmp_path):
     assert found.value("best") == 30.0
 
 
+def test_features_give_the_seeds_of_their_best_learning_rate(tmp_path):
+    def entry(f1, **settings):
+        return settings | {"values": {"dev": {"f1": f1}, "test": {}}}
+
+    runs = [
+        entry(f1, learning_rate=rate)
+        for rate, f1 in ((1, 0.25), (1, 0.35), (2, 0.5), (2, 0.0))
+    ]
+    diverged = {"learning_rate": 2, "values": {}, "failed": "nan"}
+    choices = {
+        "last": entry(0.3, runs=[*runs, diverged]),
+        "embeddings": entry(0.75),
+    }
+    write(tmp_path / "feature_results.json", choices)
+
+    def read(name):
+        metric = f"features/{name}"
+        return results.read(Score(command=command(tmp_path), metric=metric))
+
+    assert read("last") == Measured([25.0, 35.0], best=50.0, learning_rate=1)
+    assert read("embeddings") == Measured([75.0], best=75.0)
+
+
 def test_a_single_run_is_read_from_its_evaluation(tmp_path):
     write(tmp_path / "eval_results.json", {"eval_f1": 88.5})
     score = Score(command=command(tmp_path), metric="f1", factor=1.0)
