@@ -124,7 +124,7 @@ def test_sigterm_ends_the_search_for_a_damaged_record():
     def damaged(*_):
         raise tf.errors.DataLossError(None, None, "corrupted record")
 
-    def diagnose():
+    def diagnose(phase, problem):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
 
@@ -132,9 +132,10 @@ def test_sigterm_ends_the_search_for_a_damaged_record():
         run = types.SimpleNamespace(
             progress=loop.Progress(),
             preempted=preempted,
-            _phase=types.SimpleNamespace(diagnose=diagnose),
+            hooks=types.SimpleNamespace(diagnose=diagnose),
+            _phase=0,
         )
-        run._diagnose = lambda: loop.Loop._diagnose(run)
+        run._diagnose = lambda problem: loop.Loop._diagnose(run, problem)
         with pytest.raises(SystemExit) as stopped:
             loop.Loop._call(run, damaged, None, 1)
     assert stopped.value.code == preemption.EXIT_CODE
