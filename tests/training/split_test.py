@@ -1,7 +1,8 @@
 """Proves that the hardware split does not change the mathematics.
 
-The same 50 steps on 1, 2, 4 and 8 replicas, on two processes, in 1 or 4
-accumulated parts and under XLA: losses, norms and weights within 1e-5. Every
+The same 50 steps on 1 and 2 replicas, on two processes, in 1 or 4 accumulated
+parts and under XLA: losses, norms and weights within 1e-5. 4 and 8 replicas,
+which take no other branch, are part of make test-all. Every
 step is clipped, examples have different numbers of predictions. The weights of
 the runs with LAMB are averages over the steps.
 
@@ -34,8 +35,10 @@ SPLITS = {
         "accumulation4_lamb": {**AVERAGED, "accumulation": 4},
         "xla_adamw": {"jit": True},
     },
-    2: {"replicas2_accumulation4_lamb": {**AVERAGED, "accumulation": 4}},
-    4: {"replicas4_adamw": {}},
+    2: {
+        "replicas2_adamw": {},
+        "replicas2_accumulation4_lamb": {**AVERAGED, "accumulation": 4},
+    },
 }
 
 
@@ -137,8 +140,11 @@ def test_split_gives_the_losses_and_weights_of_one_device(runs, name):
 
 
 @pytest.mark.all
-def test_eight_replicas_give_the_losses_and_weights_of_one(runs, tmp_path):
-    options = {"run": {**BASE, "rule": "adamw", "replicas": 8}}
+@pytest.mark.parametrize("replicas", [4, 8])
+def test_more_replicas_give_the_losses_and_weights_of_one(
+    runs, tmp_path, replicas
+):
+    options = {"run": {**BASE, "rule": "adamw", "replicas": replicas}}
     finish([start(tmp_path, options)])
     assert_same(read(tmp_path / "run"), read(runs / "plain_adamw"))
 
