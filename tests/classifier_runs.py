@@ -23,13 +23,14 @@ def sentences(seed, count):
         yield " ".join(words), label
 
 
-def make_data(folder, dropout=0.1):
+def make_data(folder, dropout=0.1, **sizes):
     """Saves a tiny encoder with its vocabulary, and data in several forms."""
     tiny_runs.save_encoder(
         folder / "encoder",
         WORDS,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
+        **sizes,
     )
     for name, seed, count in (("train", 1, 203), ("dev", 2, 41)):
         rows = list(sentences(seed, count))

@@ -48,11 +48,13 @@ def write_file(path, seed, count, *, tags=True):
 
 
 def make_data(
-    folder: pathlib.Path, sentences: tuple[int, int, int] = (300, 60, 50)
+    folder: pathlib.Path,
+    sentences: tuple[int, int, int] = (300, 60, 50),
+    **sizes: float,
 ) -> pathlib.Path:
     """Writes a tiny encoder, its vocabulary and data; returns the folder."""
     train, dev, test = sentences
-    tiny_runs.save_encoder(folder / "encoder", WORDS)
+    tiny_runs.save_encoder(folder / "encoder", WORDS, **sizes)
     write_file(folder / "eng.train", 1, train)
     write_file(folder / "eng.testa", 2, dev)
     write_file(folder / "eng.testb", 3, test)

@@ -26,7 +26,7 @@ TRAIN = ("--do_train", "--do_eval")
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("folder")
-    classifier_runs.make_data(root)
+    classifier_runs.make_data(root, dropout=0.0)
     classifier_runs.run_csv(root, "done", *TRAIN)
     return root
 

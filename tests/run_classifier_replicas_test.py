@@ -39,7 +39,7 @@ def flags(root, name, **others):
 
 @pytest.mark.slow
 def test_two_replicas_train_and_predict_as_one(tmp_path):
-    classifier_runs.make_data(tmp_path, dropout=0.0)
+    classifier_runs.make_data(tmp_path, dropout=0.0, num_hidden_layers=2)
     given = flags(tmp_path, "two", strategy="mirrored", num_replicas=2)
     process = subprocess.Popen(
         [

@@ -18,7 +18,7 @@ from weights import model_directory, pretrained
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
-    classifier_runs.make_data(root)
+    classifier_runs.make_data(root, num_hidden_layers=2)
     return root
 
 

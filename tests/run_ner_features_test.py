@@ -25,7 +25,7 @@ SHORT = {"lstm_size": 8, "num_train_epochs": 1, "train_batch_size": 32}
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Encoders of two and of four layers, and data."""
+    """Encoders of one layer and of four, and data."""
     root = tmp_path_factory.mktemp("data")
     ner_runs.make_data(root, (40, 20, 15))
     tiny_runs.save_encoder(root / "deep", WORDS, **DEEP)
@@ -289,4 +289,4 @@ def test_features_of_a_shallow_encoder_are_refused(root, capsys):
     with pytest.raises(SystemExit):
         run(root, "shallow", init_checkpoint=root / "encoder", **flags)
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "--features=concat_last_four: the model has only 2 layer" in error
+    assert "--features=concat_last_four: the model has only 1 layer" in error

@@ -24,7 +24,8 @@ from weights import model_directory
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """A tiny encoder with its vocabulary, and data."""
-    return ner_runs.make_data(tmp_path_factory.mktemp("data"))
+    folder = tmp_path_factory.mktemp("data")
+    return ner_runs.make_data(folder, num_hidden_layers=2)
 
 
 @pytest.fixture(scope="module")

@@ -37,10 +37,10 @@ def dataset(seed, count, *, impossible=False, answers=True):
     return {"version": "x", "data": [{"title": "t", "paragraphs": paragraphs}]}
 
 
-def save_data(folder):
+def save_data(folder, **sizes):
     """Saves a tiny encoder with its vocabulary, and data of both versions."""
     tiny_runs.save_encoder(
-        folder / "encoder", WORDS, max_position_embeddings=32
+        folder / "encoder", WORDS, max_position_embeddings=32, **sizes
     )
     for name, seed, count, impossible in (
         ("train1", 1, 200, False),

@@ -17,7 +17,7 @@ def config(words: list[str], **sizes: float) -> BertConfig:
     """Returns tiny hyperparameters for a vocabulary."""
     tiny = dict(
         hidden_size=16,
-        num_hidden_layers=2,
+        num_hidden_layers=1,
         num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=48,

@@ -45,7 +45,10 @@ def save_model(
 ) -> pathlib.Path:
     """Saves a model with large random weights and its vocabulary."""
     config = tiny_runs.config(
-        words, max_position_embeddings=positions, initializer_range=0.4
+        words,
+        num_hidden_layers=2,
+        max_position_embeddings=positions,
+        initializer_range=0.4,
     )
     model = make_model(config, seed=5, **arguments)
     # Released vocabularies may be longer than a model's own lines.

@@ -21,7 +21,11 @@ _WORDS = [*tiny_runs.SPECIAL, *(f"word{i}" for i in range(40))]
 
 def _config(**fields):
     return tiny_runs.config(
-        _WORDS, max_position_embeddings=24, initializer_range=0.4, **fields
+        _WORDS,
+        num_hidden_layers=2,
+        max_position_embeddings=24,
+        initializer_range=0.4,
+        **fields,
     )
 
 

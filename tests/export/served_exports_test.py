@@ -134,8 +134,8 @@ def test_answers_are_those_of_the_python_api(task, served, tiny_models):
             check(one, other)
 
 
-def example(values):
-    """Returns a tf.Example in the form of a request."""
+def serialized(values):
+    """Returns a tf.Example."""
     features = {}
     for name, found in values.items():
         found = found if isinstance(found, list) else [found]
@@ -146,8 +146,12 @@ def example(values):
             value = tf.train.Feature(int64_list=tf.train.Int64List(value=found))
         features[name] = value
     features = tf.train.Features(feature=features)
-    record = tf.train.Example(features=features).SerializeToString()
-    return {"b64": base64.b64encode(record).decode()}
+    return tf.train.Example(features=features).SerializeToString()
+
+
+def example(values):
+    """Returns a tf.Example in the form of a request."""
+    return {"b64": base64.b64encode(serialized(values)).decode()}
 
 
 def token_row(task, names, **changed):
@@ -274,6 +278,32 @@ def test_the_saved_model_itself_refuses_ids(served):
     line = rf"\[input_word_ids: row 1: 1000 is not from 0 to {LAST}\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=line):
         model.model.functions["serve"](**tensors)
+
+
+def rows_of_choices(signature):
+    """Returns a row of two choices, and one of one."""
+    endings, ids = ["cat", "mat"], [1] * LENGTH
+    if signature == "serve_examples":
+        return [dict.fromkeys(NAMES, ids * count) for count in (2, 1)]
+    return [{"context": "the", "endings": endings[:n]} for n in (2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("signature", "name", "output", "shape"),
+    [
+        ("serve_text_examples", "endings", "choice", [1]),
+        ("serve_examples", "input_ids", "logits", [1, 2]),
+    ],
+)
+def test_each_row_needs_the_same_number_of_choices(
+    served, signature, name, output, shape
+):
+    predict = served("multiple_choice").model.functions[signature]
+    rows = tf.constant([serialized(x) for x in rows_of_choices(signature)])
+    assert predict(examples=rows[:1])[output].shape == shape
+    line = f"{name}: row 1: 1 choices, .* has 2"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=line):
+        predict(examples=rows)
 
 
 @pytest.mark.parametrize("task", ["classification", "multiple_choice"])

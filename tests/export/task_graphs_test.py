@@ -80,6 +80,12 @@ def pairs(pair_model):
     )
 
 
+@pytest.fixture(scope="module")
+def loaded_pairs(pairs):
+    """The SavedModel of the classifier of pairs."""
+    return tf.saved_model.load(str(pairs))
+
+
 def test_labels_of_pairs_are_those_of_the_command(pair_model, tmp_path):
     first, second = exports.TEXTS, exports.TEXTS[3:] + exports.TEXTS[:3]
     expected = run_command(
@@ -103,8 +109,8 @@ def test_labels_of_pairs_are_those_of_the_command(pair_model, tmp_path):
         assert [x.decode() for x in joined(found, "labels")[0]] == LABELS
 
 
-def test_every_batch_size_and_signature(pairs):
-    loaded = tf.saved_model.load(str(pairs))
+def test_every_batch_size_and_signature(loaded_pairs):
+    loaded = loaded_pairs
     empty = tf.constant([], tf.string)
     outputs = loaded.signatures["serving_default"](text=empty, text_pair=empty)
     assert outputs["label"].shape == [0]
@@ -162,8 +168,8 @@ def example(values):
     return tf.train.Example(features=features).SerializeToString()
 
 
-def test_the_preprocessor_has_the_interface_of_tensorflow_hub(pairs):
-    loaded = tf.saved_model.load(str(pairs))
+def test_the_preprocessor_has_the_interface_of_tensorflow_hub(loaded_pairs):
+    loaded = loaded_pairs
     special = loaded.tokenize.get_special_tokens_dict()
     assert int(special["vocab_size"]) == len(exports.WORDS)
     assert int(special["start_of_sequence_id"]) == 2
@@ -255,33 +261,6 @@ def test_choices_are_those_of_the_command(tmp_path):
         assert choice.tolist() == expected.argmax(axis=1).tolist()
 
 
-def test_each_row_needs_the_same_number_of_endings(tiny_models, tmp_path):
-    exported = exports.export(
-        tiny_models / "multiple_choice", tmp_path / "e", max_seq_length=8
-    )
-    signatures = tf.saved_model.load(str(exported)).signatures
-    rows = [
-        example({"context": [b"the"], "endings": [b"cat", b"mat"][:count]})
-        for count in (2, 1)
-    ]
-    predict = signatures["serve_text_examples"]
-    assert predict(examples=tf.constant(rows[:1]))["choice"].shape == [1]
-    with pytest.raises(
-        tf.errors.InvalidArgumentError,
-        match="endings: row 1: 1 choices, .* has 2",
-    ):
-        predict(examples=tf.constant(rows))
-    names = ("input_ids", "input_mask", "segment_ids")
-    rows = [example(dict.fromkeys(names, [1] * 8 * count)) for count in (2, 1)]
-    predict = signatures["serve_examples"]
-    assert predict(examples=tf.constant(rows[:1]))["logits"].shape == [1, 2]
-    with pytest.raises(
-        tf.errors.InvalidArgumentError,
-        match="input_ids: row 1: 1 choices, .* has 2",
-    ):
-        predict(examples=tf.constant(rows))
-
-
 def test_logits_of_tokens_end_with_the_record(tiny_models, tmp_path):
     exported = exports.export(
         tiny_models / "token_classification", tmp_path / "exported"
@@ -300,8 +279,10 @@ def test_logits_of_tokens_end_with_the_record(tiny_models, tmp_path):
 
 
 @pytest.mark.parametrize("signature", ["serve", "serve_examples"])
-def test_segments_that_the_model_does_not_have_are_refused(pairs, signature):
-    predict = tf.saved_model.load(str(pairs)).signatures[signature]
+def test_segments_that_the_model_does_not_have_are_refused(
+    loaded_pairs, signature
+):
+    predict = loaded_pairs.signatures[signature]
     name = "input_type_ids" if signature == "serve" else "segment_ids"
     for segment in (2, -1):
         if signature == "serve":

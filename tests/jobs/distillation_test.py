@@ -203,7 +203,7 @@ def test_sentence_embeddings_have_no_teacher():
 def test_commands_train_students_of_windows(tmp_path, runs):
     """Questions and words; the student is a model of one layer."""
     make = {squad_runs: squad_runs.save_data, ner_runs: ner_runs.make_data}
-    make[runs](tmp_path)
+    make[runs](tmp_path, num_hidden_layers=2)
     flags = {"num_train_epochs": 2}
     teacher = runs.run(tmp_path, "teacher", "--do_train", **flags)
     flags |= {"teacher_dir": teacher, "init_checkpoint": None}

@@ -7,6 +7,7 @@ python -m pytest tests/jobs/toy_task_test.py
 """
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -210,7 +211,7 @@ def train(root, **flags):
         "init_checkpoint": str(root / "encoder"),
         "learning_rate": (1e-3, 5e-3),
         "train_batch_size": (8,),
-        "num_train_epochs": (3.0,),
+        "num_train_epochs": (6.0,),
     }
     run(root, **common | flags)
 
@@ -254,14 +255,22 @@ class Killed(BaseException):
     """Ends a command at once, as a signal does."""
 
 
+SMALLER = {"learning_rate": (1e-4, 2e-4), "num_train_epochs": (2.0,)}
+
+
+@pytest.fixture(scope="module")
+def smaller_grid(root):
+    """The directory of a grid whose runs learn little."""
+    train(root, output_dir=str(root / "smaller"), **SMALLER)
+    return root / "smaller"
+
+
 @pytest.mark.parametrize("moment", ["after keep", "after save"])
 def test_a_smaller_grid_never_reports_the_model_of_a_killed_run(
-    root, monkeypatch, moment
+    root, smaller_grid, monkeypatch, moment
 ):
-    out = root / moment
-    flags = {"output_dir": str(out), "num_train_epochs": (2.0,)}
-    smaller = flags | {"learning_rate": (1e-4, 2e-4)}
-    train(root, **smaller)
+    out = shutil.copytree(smaller_grid, root / moment)
+    smaller = SMALLER | {"output_dir": str(out)}
     scores = tiny_runs.eval_results(out)
     weights = (out / "model.safetensors").read_bytes()
     keep, save = grid.Results.keep, finetuning._save_model
@@ -279,14 +288,14 @@ def test_a_smaller_grid_never_reports_the_model_of_a_killed_run(
         patch.setattr(grid.Results, "keep", keep_and_end)
         patch.setattr(finetuning, "_save_model", save_and_end)
         with pytest.raises(Killed):
-            train(root, **flags | {"learning_rate": (1e-4, 2e-4, 5e-3)})
+            train(root, **smaller | {"learning_rate": (1e-4, 2e-4, 5e-3)})
     train(root, **smaller)
     assert (out / "model.safetensors").read_bytes() == weights
     assert tiny_runs.eval_results(out) == scores
 
 
 def test_a_killed_prediction_with_the_kept_model_continues(root, monkeypatch):
-    (root / "test.txt").write_text("w1 w2\nw1 good\n" * 5)
+    (root / "test.txt").write_text("w1 w2\ngood w1\n" * 5)
     flags = {"do_predict": True, "test_file": str(root / "test.txt")}
     predict, calls = ToySet.predict, []
 
