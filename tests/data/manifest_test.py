@@ -150,6 +150,8 @@ def test_shards_without_a_manifest_are_checked_by_their_first_record(tmp_path):
 def test_a_file_that_is_not_a_shard_is_refused(tmp_path):
     path = tmp_path / "x.txt"
     path.write_text("The man went to the store. " * 10)
+    refused([str(path)], "x.txt: text or another format, not TFRecords")
+    path.write_bytes(b"\x05" + b"\0" * 7 + b"\xff" * 30)
     refused([str(path)], "x.txt: record 1 is truncated or damaged")
     path.write_bytes(b"")
     refused([str(path)], "x.txt: holds no records")
