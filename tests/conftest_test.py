@@ -6,12 +6,12 @@ python -m pytest tests/conftest_test.py
 import pathlib
 import types
 
-import conftest
 import pytest
 import tensorflow as tf
 from absl import logging
 
 from jobs import report
+from tests import conftest
 
 
 def test_slow_files_are_first_and_those_that_leave_threads_are_last():
