@@ -115,6 +115,16 @@ def shared_charts() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Lets os.fsync check its argument only: some files wait a thousand times.
+
+    The tests of the file system, and all processes, really flush.
+    """
+    with mock.patch.object(os, "fsync", os.fstat):
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> pathlib.Path:
     """Real public data in shared/data next to the checkout, or a skip."""

@@ -27,6 +27,11 @@ import tensorflow as tf
 from foundation import errors, file_system
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_waiting_for_the_disk():
+    """Here files are flushed."""
+
+
 @pytest.fixture(params=["disk", "memory"])
 def folder(request, tmp_path):
     path = str(tmp_path) if request.param == "disk" else f"ram:/{tmp_path}"
