@@ -9,10 +9,12 @@ import pathlib
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import numpy as np
 
 from data import records, schema
+from tasks.pretraining import pretraining_job
 
 RUNNER = pathlib.Path(__file__).resolve().parent.parent / "run_pretraining.py"
 CONFIG = {
@@ -56,6 +58,15 @@ def write_inputs(folder, **changed):
             path = folder / f"{length}-{shard}.tfrecord"
             with records.ShardWriter(str(path)) as writer:
                 writer.write(records.encode(kind, columns))
+
+
+def no_report():
+    """Returns the context in which runs of this process write no report.
+
+    It takes longer than a few steps.
+    """
+    job = pretraining_job.PretrainingJob
+    return mock.patch.object(job, "_write_report", return_value=None)
 
 
 def start(folder, *, sees_gpus=False, **flags):

@@ -20,6 +20,7 @@ from data import records, schema
 from foundation import config_flags
 from modeling.config import BertConfig
 from tasks.pretraining import pretraining_data, pretraining_job, settings
+from tests import pretraining_runs
 from tests.pretraining_runs import write_inputs
 from training import loop, precision
 
@@ -102,6 +103,13 @@ def _run(root, **flags):
             **{k: v for k, v in flags.items() if v is not None},
         ),
     )
+
+
+@pytest.fixture
+def without_report():
+    """Most tests read no report."""
+    with pretraining_runs.no_report():
+        yield
 
 
 def _refused(capfd, root, **flags):
@@ -200,6 +208,7 @@ def test_what_changed_without_a_flag_is_told(
     assert "devices was" not in caplog.text
 
 
+@pytest.mark.usefixtures("without_report")
 def test_a_resumed_run_names_other_initial_weights(root, tmp_path, caplog):
     start = shutil.copytree(root / "model", tmp_path / "start")
     flags = {"output_dir": tmp_path / "run", "do_eval": None}
@@ -216,6 +225,7 @@ def test_a_resumed_run_names_other_initial_weights(root, tmp_path, caplog):
     _run(root, **flags)
 
 
+@pytest.mark.usefixtures("without_report")
 def test_regenerated_shards_are_refused(root, tmp_path, capfd):
     """As many records under the same names, but others."""
     folder = shutil.copytree(root, tmp_path / "copy")
@@ -232,6 +242,7 @@ def test_regenerated_shards_are_refused(root, tmp_path, capfd):
     _run(folder, allow_changed_data=True, **flags)
 
 
+@pytest.mark.usefixtures("without_report")
 def test_evaluations_of_a_run_read_the_same_records(root, tmp_path, capfd):
     """Another set would have another loss, and `best/` another meaning."""
     flags = {"output_dir": tmp_path / "run", "eval_every_steps": 2}
@@ -489,6 +500,7 @@ def _records_without_pairs(root):
     return found
 
 
+@pytest.mark.usefixtures("without_report")
 def test_other_objectives_need_no_next_sentence_labels(root, tmp_path, capfd):
     path = tmp_path / "a.tfrecord"
     with records.ShardWriter(str(path)) as writer:
@@ -533,6 +545,7 @@ def test_a_record_that_is_not_utf_8_is_named_in_training(root, tmp_path, capfd):
     assert r"\xff\xc1" in line and "{{" not in line
 
 
+@pytest.mark.usefixtures("without_report")
 def test_embeddings_without_a_token_get_a_warning(root, tmp_path, caplog):
     large = tmp_path / "large.json"
     large.write_text(json.dumps({**CONFIG, "vocab_size": 500}))
