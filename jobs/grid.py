@@ -21,7 +21,7 @@ import math
 import os
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from foundation import errors, file_system, metadata, stamp
 from jobs import run_config
@@ -32,6 +32,7 @@ KEPT = "kept.json"
 SCORE = "score"  # The metric by which runs are compared.
 _GRID_RESULTS = "grid_results"
 _FAILED = "failed"
+_OfRun = TypeVar("_OfRun")  # What is known of a run.
 # Axis of a grid besides learning rate and seed -> its name in directories.
 _NAMES_OF_AXES = {"train_batch_size": "batch", "num_train_epochs": "epochs"}
 
@@ -418,8 +419,7 @@ class Results:
                 rows.append([group, kind, *(summary[n][kind] for n in names)])
 
         ordered = self.values | self.failures
-        for group in dict.fromkeys(run.group for run in ordered):
-            same_group = {r: x for r, x in ordered.items() if r.group == group}
+        for group, same_group in by_group(ordered).items():
             for run, result in list(same_group.items()):
                 if _FAILED in result:
                     del same_group[run]
@@ -459,6 +459,14 @@ class Results:
         file_system.write_json(f"{path}.json", record)
         file_system.write_text(f"{path}.txt", text + "\n")
         return text
+
+
+def by_group(results: Mapping[Run, _OfRun]) -> dict[str, dict[Run, _OfRun]]:
+    """Returns the results of runs that differ in their seeds only, by group."""
+    groups: dict[str, dict[Run, _OfRun]] = {}
+    for run, result in results.items():
+        groups.setdefault(run.group, {})[run] = result
+    return groups
 
 
 def best_run(results: Mapping[Run, Mapping[str, float]]) -> Run:

@@ -16,10 +16,8 @@ Files:
         the settings that they depend on; written last
     output_dir/features/<choice>/            a run of its own, with its report
     output_dir/features/<choice>/runs/*/     each of several runs, see jobs.grid
-    .../result.json
-        {"step": 8000, "seconds": 301.2, "values": {"dev": {"f1": 0.95, ...}},
-         "made_from": {"train": {"lstm_size": 768, ...}, "dev": {...}}}
-    output_dir/feature_results.txt, .json    the table of all choices
+    .../result.json, output_dir/feature_results.txt and .json
+        the results and their table, see feature_results
 
 The runs of a choice are those of a grid of rates, seeds, batch sizes and epochs
 (Table 7 has means of five seeds). Unlike a grid, which keeps its best model,

@@ -153,7 +153,7 @@ def write_table(
     labels = ["features", *(["learning rate", "seed"] if has_several else [])]
     rows, record = [], {}
     for choice, runs in results.items():
-        groups = _groups(runs)
+        groups = grid.by_group(runs)
         for group, members in groups.items():
             for run, result in members.items():
                 row = [choice, group, str(run.random_seed)][: len(labels)]
@@ -178,16 +178,6 @@ def write_table(
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f}"
-
-
-def _groups(
-    runs: Mapping[grid.Run, Result],
-) -> dict[str, dict[grid.Run, Result]]:
-    """Returns the runs that differ in their seeds only, by grid.Run.group."""
-    groups: dict[str, dict[grid.Run, Result]] = {}
-    for run, result in runs.items():
-        groups.setdefault(run.group, {})[run] = result
-    return groups
 
 
 def _summary(
