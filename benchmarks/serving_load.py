@@ -3,11 +3,15 @@ r"""Sends many requests to serve.py and checks every answer.
     python benchmarks/serving_load.py --model_dir=sst2 --text_file=texts.txt
 
 --clients clients send --requests requests, of which a part is malformed in
-several ways. The server gets SIGTERM while all clients continue to send, until
+several ways; others vanish: they close the connection before the request is
+complete, or before it is answered. Every --burst_every seconds, requests come
+for --burst_seconds at twice the rate that was answered before, whether answers
+come or not. The server gets SIGTERM while all clients continue to send, until
 it refuses their connections. The command prints
 
-    wrong answers      other probabilities than those of the exported model in
-                       this process, one text at a time; or another status
+    wrong answers      other probabilities than those of TensorFlow in this
+                       process, one text at a time; or another status, except
+                       503 (too many requests) when there are bursts
     lost requests      sent on an open connection and not answered
     memory             of the server's process (RSS), ten times in the run
 
@@ -24,7 +28,9 @@ import signal
 import sys
 import tempfile
 import time
+import urllib.parse
 from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import aiohttp
 import numpy as np
@@ -60,10 +66,34 @@ class LoadConfig:
 
     model_dir: str = field("A classifier of single texts.")
     text_file: str = field("Texts to classify, one per line.")
+    engine: Literal["tensorflow", "onnxruntime"] = field(
+        "Engine of the server.", "tensorflow"
+    )
     requests: int = field("Requests before SIGTERM.", 100_000)
     clients: int = field("Clients, each with one connection.", 32)
     malformed: float = field("Fraction of malformed requests.", 0.05)
+    vanishing: float = field("Fraction of clients that do not wait.", 0.01)
+    burst_every: float = field("Seconds between bursts; 0 for none.", 20.0)
+    burst_seconds: float = field("Length of a burst.", 2.0)
     tolerance: float = field("Of probabilities.", 1e-4)
+
+
+class _Request(NamedTuple):
+    """A request, and the answer that is right.
+
+    Attributes:
+      method: of HTTP.
+      path: the address on the server.
+      body: the bytes of the body.
+      status: of the answer.
+      expected: [N, C] probabilities, if the status is 200.
+    """
+
+    method: str
+    path: str
+    body: bytes | None
+    status: int
+    expected: Sequence[np.ndarray] | None
 
 
 class Clients:
@@ -90,10 +120,11 @@ class Clients:
             asyncio.create_task(self._client(number))
             for number in range(self._config.clients)
         ]
+        bursts = asyncio.create_task(self._bursts())
         step = self._config.requests // 10
         while self.counts["answered"] < self._config.requests:
             await asyncio.sleep(0.05)
-            if any(task.done() for task in tasks):
+            if any(task.done() for task in (*tasks, bursts)):
                 break
             if self.counts["answered"] >= step * (len(self.memory) + 1):
                 self.memory.append(resident(self._server.process.pid))
@@ -105,53 +136,119 @@ class Clients:
                 )
         self._is_ending = True
         self._server.process.send_signal(signal.SIGTERM)
-        await asyncio.gather(*tasks)
+        await asyncio.gather(bursts, *tasks)
         self.counts["exit code"] = await asyncio.to_thread(
             self._server.process.wait, 60
         )
 
     async def _client(self, number: int) -> None:
+        """Sends one request after the other."""
         rng = random.Random(number)
         connector = aiohttp.TCPConnector(limit=1)
         async with aiohttp.ClientSession(connector=connector) as session:
-            while True:
-                try:
-                    await self._request(session, rng)
-                except aiohttp.ClientConnectorError:
-                    if not self._is_ending:
-                        self._add("lost", "no connection")
-                    return  # The server listens no more.
-                except (aiohttp.ClientError, OSError) as error:
-                    self._add("lost", repr(error))
-                    return
+            listens = True
+            while listens:
+                request = self._draw(rng)
+                if rng.random() < self._config.vanishing:
+                    await self._vanish(request, rng)
+                listens = await self._send(session, request)
 
-    async def _request(
-        self, session: aiohttp.ClientSession, rng: random.Random
+    async def _bursts(self) -> None:
+        """Sends requests at twice the rate of before, again and again."""
+        if not self._config.burst_every:
+            return await asyncio.Event().wait()
+        rng, loop = random.Random(-1), asyncio.get_running_loop()
+        while True:
+            before, since = self.counts["answered"], loop.time()
+            while loop.time() < since + self._config.burst_every:
+                if self._is_ending:
+                    return None
+                await asyncio.sleep(0.05)
+            answered = self.counts["answered"] - before
+            rate = 2 * answered / (loop.time() - since)
+            await self._burst(rng, rate, self._config.burst_seconds)
+            self.counts["bursts"] += 1
+
+    async def _burst(
+        self, rng: random.Random, rate: float, seconds: float
     ) -> None:
+        """Sends `rate` requests per second; none waits for another."""
+        loop = asyncio.get_running_loop()
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            started, sent = loop.time(), []
+            for number in range(round(rate * seconds)):
+                await asyncio.sleep(started + number / rate - loop.time())
+                request = self._draw(rng)
+                sent.append(asyncio.create_task(self._send(session, request)))
+            await asyncio.gather(*sent)
+
+    def _draw(self, rng: random.Random) -> _Request:
+        """Returns a malformed request, or one of one to three texts."""
         if rng.random() < self._config.malformed:
-            method, path, body, status = rng.choice(_MALFORMED)
-            expected = None
-        else:
-            # Requests of one to three texts.
-            chosen = rng.choices(self._expected, k=rng.choice((1, 1, 1, 3)))
-            rows = [{"text": text} for text, _ in chosen]
-            method, path = "POST", f"{_PATH}:predict"
-            body = json.dumps({"instances": rows}).encode()
-            status, expected = 200, [values for _, values in chosen]
-        async with session.request(
-            method, self._server.url + path, data=body
-        ) as response:
-            answer = await response.json()
+            return _Request(*rng.choice(_MALFORMED), expected=None)
+        chosen = rng.choices(self._expected, k=rng.choice((1, 1, 1, 3)))
+        rows = [{"text": text} for text, _ in chosen]
+        return _Request(
+            "POST",
+            f"{_PATH}:predict",
+            json.dumps({"instances": rows}).encode(),
+            200,
+            [values for _, values in chosen],
+        )
+
+    async def _vanish(self, request: _Request, rng: random.Random) -> None:
+        """Sends a request, or a part of it, and closes the connection."""
+        url = urllib.parse.urlsplit(self._server.url)
+        body = request.body or b""
+        head = (
+            f"{request.method} /{request.path} HTTP/1.1\r\n"
+            f"Host: {url.netloc}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        content = head.encode() + body
+        size = rng.choice((rng.randrange(len(content)), len(content)))
+        try:
+            _, writer = await asyncio.open_connection(url.hostname, url.port)
+        except OSError:
+            return  # `_send` finds out why.
+        writer.write(content[:size])
+        await asyncio.sleep(0.02 * rng.random())
+        writer.transport.abort()
+        self.counts["vanished"] += 1
+
+    async def _send(
+        self, session: aiohttp.ClientSession, request: _Request
+    ) -> bool:
+        """Sends a request and checks the answer; returns if there was one."""
+        try:
+            async with session.request(
+                request.method,
+                self._server.url + request.path,
+                data=request.body,
+            ) as response:
+                self._check(request, response.status, await response.json())
+                return True
+        except aiohttp.ClientConnectorError:
+            if not self._is_ending:  # Else the server listens no more.
+                self._add("lost", "no connection")
+        except (aiohttp.ClientError, OSError) as error:
+            self._add("lost", repr(error))
+        return False
+
+    def _check(self, request: _Request, status: int, answer: Any) -> None:
+        """Counts an answer, and whether it is wrong."""
         self.counts["answered"] += 1
-        self.counts[f"status {response.status}"] += 1
-        if response.status != status:
-            self._add("wrong", f"{response.status} instead of {status}")
-        elif expected is None:
+        self.counts[f"status {status}"] += 1
+        is_busy = status == 503 and self._config.burst_every > 0
+        if status != request.status and not is_busy:
+            self._add("wrong", f"{status} instead of {request.status}")
+        elif status != 200:
             if list(answer) != ["error"] or "\n" in answer["error"]:
                 self._add("wrong", json.dumps(answer))
         else:
             found = [row["probabilities"] for row in answer["predictions"]]
-            difference = np.abs(np.array(found) - np.array(expected)).max()
+            difference = np.abs(np.array(found) - request.expected).max()
             if not difference <= self._config.tolerance:
                 self._add("wrong", f"differs by {difference}")
 
@@ -188,7 +285,14 @@ def main(config: LoadConfig) -> int:
     with tempfile.TemporaryDirectory() as folder:
         exported = serving.export(config.model_dir, f"{folder}/exported")
         expected = expected_probabilities(exported, texts)
-        server = serving.start_ours(exported, max_request_bytes=20000)
+        served = exported
+        if config.engine == "onnxruntime":
+            served = serving.export(
+                config.model_dir, f"{folder}/onnx", format="onnx"
+            )
+        server = serving.start_ours(
+            served, engine=config.engine, max_request_bytes=20000
+        )
         clients = Clients(config, server, expected)
         try:
             asyncio.run(clients.run())
@@ -213,6 +317,9 @@ if __name__ == "__main__":
             "text_file": "DATA/texts.txt",
             "requests": 300,
             "clients": 4,
+            "vanishing": 0.2,
+            "burst_every": 0.3,
+            "burst_seconds": 0.2,
         },
         smoke.classifier,
     ):

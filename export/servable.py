@@ -201,11 +201,15 @@ class Servable:
         lengths = sum(served_model.row_lengths(x) for x in inputs.values())
         classes = np.searchsorted(self._bounds, lengths)
         order = np.argsort(lengths, kind="stable")
-        size = self._settings.max_batch_size or len(order)
+        largest = self._settings.max_batch_size
         parts = []
         # np.split of the sorted rows where the class changes.
         changes = np.flatnonzero(np.diff(classes[order])) + 1
         for rows in np.split(order, changes):
+            size = len(rows)
+            if largest:
+                # A part for each batch that is computed at the same time.
+                size = min(largest, -(-size // self._settings.num_concurrent))
             for first in range(0, len(rows), size):
                 chosen = rows[first : first + size]
                 values = {name: x[chosen] for name, x in inputs.items()}

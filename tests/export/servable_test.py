@@ -63,6 +63,22 @@ def test_results_are_in_the_order_of_the_request(toys):
     assert np.stack(found).tolist() == [[n, 2 * n] for n in lengths]
 
 
+@pytest.mark.parametrize(
+    "size, concurrent, expected",
+    [(8, 1, [8, 2]), (8, 2, [5, 5]), (4, 2, [4, 4, 2]), (0, 2, [10])],
+)
+def test_a_request_uses_all_batches_of_a_time(size, concurrent, expected):
+    settings = servable.BatchSettings(
+        max_batch_size=size, num_concurrent=concurrent
+    )
+    model = servable.Servable("x", Counting(), settings)
+    parts = model.split(texts(*"abcdefghij"))
+    assert [len(part.rows) for part in parts] == expected
+    assert [x for part in parts for x in part.inputs["text"]] == [
+        character.encode() for character in "abcdefghij"
+    ]
+
+
 def test_concurrent_requests_have_common_batches(toys):
     model = load(toys / "embedding", SETTINGS)
     model.warm_up()
