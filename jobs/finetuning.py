@@ -193,6 +193,10 @@ class _RunHooks(loop.Hooks):
         """See loop.Hooks."""
         self.task_model.warm_start()
 
+    def begin(self) -> None:
+        """Writes the flags; see loop.Hooks."""
+        assembly.write_run_config(self.job.config, self.job.builder.strategy)
+
     def evaluate(self, phase: int) -> Mapping[str, float]:
         """See loop.Hooks."""
         return self.job.evaluate(self.task_model, is_training=True).values
@@ -263,7 +267,8 @@ def train_grid(job: Job, files: RunFiles) -> tuple[TaskModel, int]:
     config, results = job.config, files.results
     runs = grid.plan(config.grid, config.random_seed, config.output_dir)
     _read_results(job, runs, results)
-    assembly.write_run_config(config, job.builder.strategy)
+    if all(map(results.__contains__, runs)):  # Else the first run writes them.
+        assembly.write_run_config(config, job.builder.strategy)
     # Read before a run ends: then the chief may replace model and kept.json,
     # and other workers would read the new ones.
     saved = set()
@@ -319,7 +324,7 @@ def _read_results(
     command has not removed the checkpoints.
 
     Raises:
-      InputError: a run of the grid was begun with other settings.
+      InputError: a run was begun with other settings that forbid to resume it.
     """
     is_grid = job.config.is_grid
     has_model = model_directory.has_model(job.config.output_dir)
@@ -332,6 +337,9 @@ def _read_results(
                 results.add(run, result)
         elif is_grid:  # A run that was not begun has nothing to compare.
             run.check(run.begun() or {}, job.settings)
+        else:
+            settings = job.checkpoint_settings.with_values(run.settings)
+            loop.check_settings(run.directory, settings, job.config.loop)
 
 
 def _announce_finished(

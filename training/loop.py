@@ -249,6 +249,40 @@ def train(
     return first_step
 
 
+def check_settings(
+    directory: str, settings: stamp.Stamp, flags: flag_groups.Loop
+) -> None:
+    """Refuses changes that `train` would refuse.
+
+    Call it before files of the run are written again, such as its records.
+
+    Args:
+        directory: directory of the run, with or without a checkpoint.
+        settings: `Options.settings`.
+        flags: `Options.flags`.
+
+    Raises:
+        InputError: the run would go on with other records or evaluations.
+    """
+    latest = checkpoints.Checkpoints(directory).latest()
+    if latest is not None:
+        old = last_state(directory).get("settings", {})
+        _refuse_other_data(latest, settings.difference(old), flags)
+
+
+def _refuse_other_data(
+    latest: str, changes: Sequence[stamp.Change], flags: flag_groups.Loop
+) -> None:
+    if flags.allow_changed_data:
+        return
+    stamp.refuse(
+        [change for change in changes if change.forbids_resuming],
+        f"the run in {latest} would go on with other records or evaluations; "
+        "resume it as it was begun, or say --allow_changed_data, or begin "
+        f"another --output_dir with --init_checkpoint={latest}",
+    )
+
+
 def _check_same_step(step: int, strategy: Any, output_dir: str) -> None:
     """Refuses workers that do not find the chief's checkpoint."""
     if not strategies.is_multi_worker(strategy):
@@ -386,14 +420,7 @@ class Loop:
     def _compare(self, latest: str, old: Mapping[str, Any]) -> None:
         """Refuses other records and evaluations, and warns of the rest."""
         changes = self._settings.difference(old)
-        if not self.options.flags.allow_changed_data:
-            stamp.refuse(
-                [change for change in changes if change.forbids_resuming],
-                f"the run in {latest} would go on with other records or "
-                "evaluations; resume it as it was begun, or say "
-                "--allow_changed_data, or begin another --output_dir with "
-                f"--init_checkpoint={latest}",
-            )
+        _refuse_other_data(latest, changes, self.options.flags)
         if changes:
             text = "resuming with other settings: %s"
             logging.warning(text, ", ".join(map(str, changes)))

@@ -491,6 +491,10 @@ def run(config: settings.NerConfig) -> None:
     ]
     earlier_results = [Result.read(run.folder, run.settings) for run in runs]
     if config.do_train:
+        for run in runs:
+            loop.check_settings(
+                run.folder, run.checkpoint_settings, config.loop
+            )
         assembly.write_run_config(config, strategy)
     os.makedirs(folder, exist_ok=True)
     if job.is_chief:
@@ -543,6 +547,13 @@ class _ChoiceRun:
         if not self.activations.config.do_train:
             return settings
         return settings.with_values(self.flags)
+
+    @property
+    def checkpoint_settings(self) -> stamp.Stamp:
+        """The settings that the checkpoints of the run store."""
+        settings = assembly.settings_of(self.activations.config, self.settings)
+        rate = {"learning_rate": self.run.learning_rate}
+        return settings.with_values(rate)
 
     def finish(self, earlier: Result | None) -> Result:
         """Trains and evaluates; returns the result.
@@ -643,7 +654,6 @@ class _ChoiceRun:
         make_batches = activations.with_activations(
             make_batches, TRAIN, self.choice.layers
         )
-        settings = assembly.settings_of(config, self.settings)
         return finetuning.train_epochs(
             dataclasses.replace(
                 activations.job.builder,
@@ -654,9 +664,7 @@ class _ChoiceRun:
             model,
             self.run,
             finetuning.TrainingSet(make_batches, len(sentences)),
-            settings=settings.with_values(
-                {"learning_rate": self.run.learning_rate}
-            ),
+            settings=self.checkpoint_settings,
         )
 
     def _evaluate(

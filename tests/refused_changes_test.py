@@ -1,0 +1,109 @@
+"""Proves that a refused command leaves the run in --output_dir as it was.
+
+python -m pytest tests/refused_changes_test.py
+"""
+
+import classifier_runs
+import ner_runs
+import pytest
+import squad_runs
+import tiny_runs
+
+import run_embeddings
+
+ONCE = {"num_train_epochs": 1}
+
+
+def classify(root, name, data):
+    files = {"train_file": root / f"{data}.csv"}
+    return classifier_runs.run_csv(root, name, "--do_train", **ONCE, **files)
+
+
+def answer(root, name, data):
+    files = {"train_file": root / f"{data}1.json", "predict_file": None}
+    return squad_runs.run(root, name, "--do_train", **ONCE, **files)
+
+
+def tag(root, name, data, **flags):
+    file = {"train": "eng.train", "dev": "eng.testa"}[data]
+    flags |= ONCE | {"train_file": root / file}
+    return ner_runs.run(root, name, "--do_train", **flags)
+
+
+def tag_features(root, name, data):
+    return tag(root, name, data, features="last", lstm_size=4)
+
+
+def embed(root, name, data):
+    tiny_runs.run(
+        run_embeddings,
+        run_embeddings.EmbeddingsConfig,
+        "--do_train",
+        train_file=root / f"{data}.csv",
+        init_checkpoint=root / "encoder",
+        output_dir=root / name,
+        max_seq_length=16,
+        precision="float32",
+        train_batch_size=8,
+        **ONCE,
+    )
+    return root / name
+
+
+def write_pairs(folder):
+    words = classifier_runs.FILLING
+    tiny_runs.save_encoder(folder / "encoder", classifier_runs.WORDS)
+    for name, shift in (("train", 1), ("dev", 2)):
+        pairs = zip(words, words[shift:], strict=False)
+        lines = ["anchor,positive", *map(",".join, pairs)]
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+
+
+def tree(folder):
+    """Returns the contents of all files, but not of the lock."""
+    paths = [x for x in folder.rglob("*") if x.is_file()]
+    return {x: x.read_bytes() for x in paths if x.name != ".training.lock"}
+
+
+@pytest.mark.parametrize(
+    "make_data, train",
+    [
+        (classifier_runs.make_data, classify),
+        (squad_runs.save_data, answer),
+        (ner_runs.make_data, tag),
+        (ner_runs.make_data, tag_features),
+        (write_pairs, embed),
+    ],
+)
+def test_other_data_are_refused_before_a_killed_run_changes(
+    tmp_path, capsys, make_data, train
+):
+    make_data(tmp_path)
+    folder = train(tmp_path, "out", "train")
+    # What a kill between the last checkpoint and the end leaves.
+    for path in list(folder.rglob("*")):
+        if path.name in ("result.json", "kept.json", "model.safetensors"):
+            path.unlink()
+    before = tree(folder)
+    assert any("model.ckpt-" in path.name for path in before)
+    with pytest.raises(SystemExit) as exit:
+        train(tmp_path, "out", "dev")
+    assert exit.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "--train_file" in error and "another --output_dir" in error
+    after = tree(folder)
+    assert {x for x in before | after if before.get(x) != after.get(x)} == set()
+
+
+def test_another_model_is_refused_before_a_killed_run_changes(tmp_path, capsys):
+    classifier_runs.make_data(tmp_path)
+    folder = tiny_runs.killed(
+        classify(tmp_path, "out", "train"), tmp_path / "killed"
+    )
+    before = tree(folder)
+    classifier_runs.make_data(tmp_path, hidden_size=8)
+    with pytest.raises(SystemExit):
+        classify(tmp_path, "killed", "train")
+    assert "another model" in capsys.readouterr().err.splitlines()[-1]
+    name = folder / "run_config.json"
+    assert tree(folder)[name] == before[name]
