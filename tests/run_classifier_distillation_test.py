@@ -13,7 +13,8 @@ import pytest
 import tensorflow as tf
 import tiny_runs
 
-from export import api
+import export_model
+from export import api, tensorflow_engine
 from modeling import models
 from tasks.classification import objective
 from training import loop
@@ -69,27 +70,70 @@ def root(tmp_path_factory):
     return root
 
 
-def test_the_student_learns_the_teacher(root):
-    student = run(
+@pytest.fixture(scope="module")
+def learned(root):
+    """The directory of a student that has learned the teacher."""
+    return run(
         root,
         "learned",
         teacher_dir=root / "teacher",
         distillation_weight=1,
         num_train_epochs=10,
     )
+
+
+def test_the_student_learns_the_teacher(root, learned):
     rows = list(classifier_runs.sentences(9, 60))
     texts, right = [x for x, _ in rows], [["no", "yes"][i] for _, i in rows]
     teacher, found = (
         [x.label for x in api.load(str(folder)).predict(texts)]
-        for folder in (root / "teacher", student)
+        for folder in (root / "teacher", learned)
     )
     assert np.mean(np.equal(teacher, right)) < 0.2
     assert np.mean(np.equal(teacher, found)) > 0.8
-    lines = (student / "metrics.jsonl").read_text().splitlines()
+    lines = (learned / "metrics.jsonl").read_text().splitlines()
     values = [json.loads(line) for line in lines]
     (name,) = {k for x in values for k in x if k.endswith("distillation_loss")}
     seen = [x[name] for x in values if name in x]
     assert seen[-1] < 0.3 * seen[0]
+
+
+@pytest.mark.parametrize("file_format", ["saved_model", "onnx"])
+def test_an_exported_student_predicts_as_the_command(
+    root, learned, tmp_path, file_format
+):
+    if file_format == "onnx":
+        pytest.importorskip("onnx")
+        pytest.importorskip("onnxruntime")
+        from export import onnx_engine
+
+        engine = onnx_engine.make(1)
+    else:
+        engine = tensorflow_engine.ENGINE
+    student = tmp_path / "student"
+    shutil.copytree(learned, student)
+    classifier_runs.run_csv(
+        root,
+        student,
+        "--do_predict",
+        init_checkpoint=None,
+        test_file=root / "dev.csv",
+    )
+    tiny_runs.run(
+        export_model,
+        export_model.ExportConfig,
+        model_dir=student,
+        output_dir=tmp_path / "export",
+        format=file_format,
+    )
+    with open(root / "dev.csv") as file:
+        texts = [row["review"].encode() for row in csv.DictReader(file)]
+    served = engine.load(str(tmp_path / "export")).predict(
+        "serving_default", {"text": np.array(texts, object)}
+    )
+    expected = np.loadtxt(student / "test_results.tsv")
+    assert expected[:, 0].std() > 0.05  # The texts have different results.
+    np.testing.assert_allclose(served["probabilities"], expected, atol=1e-5)
 
 
 def test_without_weight_it_is_the_plain_training_bit_for_bit(root):
