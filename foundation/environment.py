@@ -2,7 +2,8 @@
 
 Import this module before any package that has to be installed: a forgotten
 `. .venv/bin/activate` or an old Python then is no traceback. Python 3.8 and 3.9
-can run this module, and the lines of a command that come before it.
+can run this module, and the lines of a command that come before it. Programs
+that `import bert` keep their own errors; an old Python is an ImportError.
 """
 
 import importlib.util
@@ -16,7 +17,20 @@ _MAKE = "make it (make install)"
 _former_hook = sys.excepthook
 
 
+def _is_command():
+    """Returns whether the program is of this checkout.
+
+    Others, which `import bert`, keep their own errors.
+    """
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    folder = os.path.dirname(os.path.realpath(main)) if main else None
+    checkout = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    return folder in (checkout, os.path.join(checkout, "benchmarks"))
+
+
 def _end(problem):
+    if not _is_command():
+        raise ImportError(problem)
     program = os.path.basename(sys.argv[0]) or "python"
     sys.stderr.write(f"{program}: {problem}\n")
     sys.exit(2)
@@ -49,4 +63,5 @@ if sys.version_info[:2] < _OLDEST:
             _PYTHON, *sys.version_info[:2], _ACTIVATE, _MAKE
         )
     )
-sys.excepthook = _end_if_not_installed
+if _is_command():
+    sys.excepthook = _end_if_not_installed

@@ -66,8 +66,23 @@ def test_a_missing_module_of_ours_is_a_defect(monkeypatch, capsys):
         environment._end_if_not_installed(type(error), error, None)
     environment._end_if_not_installed(ValueError, ValueError("x"), None)
     assert len(passed) == 4
+    monkeypatch.setattr(environment, "_is_command", lambda: True)
     error = ModuleNotFoundError("x", name="no_such_package.part")
     with pytest.raises(SystemExit) as caught:
         environment._end_if_not_installed(type(error), error, None)
     assert caught.value.code == 2
     assert "'no_such_package'" in capsys.readouterr().err
+
+
+def test_a_program_that_imports_the_module_keeps_its_own_errors(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import foundation.environment, no_such_package\n")
+    found = subprocess.run(
+        [sys.executable, "-S", str(program)],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 1
+    last = found.stderr.splitlines()[-1]
+    assert last == "ModuleNotFoundError: No module named 'no_such_package'"
