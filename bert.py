@@ -88,3 +88,5 @@ __all__ = [
     *("Answer", "Choice", "Classification", "Entity"),
     *("Labels", "Token", "Word"),
 ]
+for _name in __all__:  # As tracebacks and repr show them.
+    globals()[_name].__module__ = __name__

@@ -489,12 +489,15 @@ class SentenceModel(Model):
             self.labels = list(loaded.labels)
 
     def _features(self, texts: list) -> Features:
-        if self._are_pairs in {isinstance(x, str) for x in texts}:
-            names = "single texts", "pairs of texts"
-            errors.warn_once(
-                f"{self._path}: was trained on {names[bool(self._are_pairs)]}, "
-                f"but reads {names[not self._are_pairs]}"
-            )
+        for x in texts:
+            if isinstance(x, str) == self._are_pairs:
+                given, needed = "a pair of texts", "single texts"
+                if self._are_pairs:
+                    given, needed = "a single text", "pairs of texts"
+                raise errors.InputError(
+                    f"{_shown(x)} is {given}, but {self._path} was trained on "
+                    f"{needed}"
+                )
         return super()._features(texts)
 
     def _predict(self, inputs: list) -> list:

@@ -768,10 +768,14 @@ def test_pairs_and_single_texts_are_told_apart(
     single, pair = "the cat", ("the cat", "a dog")
     right, wrong = (pair, single) if has_pairs else (single, pair)
     assert not warnings_of(caplog, model.predict, [right])
-    found = warnings_of(caplog, model.predict, [right, wrong])
-    assert (
-        f"trained on {['single texts', 'pairs of texts'][has_pairs]}" in found
-    )
+    trained = ["single texts", "pairs of texts"][has_pairs]
+    for call in (model.predict, model.encode):
+        with pytest.raises(bert.InputError, match=f"trained on {trained}") as e:
+            call([right, wrong])
+        assert repr(wrong) in str(e.value) and "\n" not in str(e.value)
+    # A new head may be trained for others.
+    options = {"task": "classification", "labels": ["a", "b"]}
+    api.load(path, new_head=True, **options).predict([right, wrong])
 
 
 def test_a_saved_model_reads_long_texts_as_before(tiny_models, tmp_path):
