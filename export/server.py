@@ -1,6 +1,7 @@
 """Serves exported models over HTTP, with TensorFlow Serving's REST API.
 
     POST /v1/models/NAME:predict        predictions; see rest_format
+    GET  /v1/models                     the models, each with its status
     GET  /v1/models/NAME                status
     GET  /v1/models/NAME/metadata       signatures
     GET  /                              a page on which to try the models
@@ -45,7 +46,11 @@ from export import (
 from foundation import errors
 
 _PAGE = pathlib.Path(__file__).with_name("page.html")
-_VERSIONS = r"/v1/models/{name:[\w.-]+}{version:(/versions/\d+)?}"
+_MODELS = "/v1/models"
+_VERSIONS = _MODELS + r"/{name:[\w.-]+}{version:(/versions/\d+)?}"
+_ADDRESSES = (
+    f"GET {_MODELS} lists the models, POST {_MODELS}/NAME:predict predicts"
+)
 # The page contains its style and script, and reads only from this server.
 _PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';"
@@ -148,6 +153,7 @@ class Server:
                 web.get("/", self._get_page),
                 web.get("/healthz", self._get_health),
                 web.get("/metrics", self._get_metrics),
+                web.get(_MODELS, self._get_models),
                 web.post(_VERSIONS + ":predict", self._predict),
                 web.route(
                     "*",
@@ -261,7 +267,10 @@ class Server:
             if response is None:
                 response = await handler(request)
         except web.HTTPException as error:
-            response = _error(error.status, error.reason, error.headers)
+            reason = error.reason
+            if error is request.match_info.http_exception:  # Of no address.
+                reason += f": {_ADDRESSES}"
+            response = _error(error.status, reason, error.headers)
         except errors.InputError as error:
             response = _error(400, str(error))
         except connections.BodyInterrupted as error:
@@ -472,12 +481,26 @@ class Server:
             )
         return parsed, model.split(parsed.inputs)
 
-    async def _get_status(self, request: web.Request) -> web.Response:
-        model = self._servable(request)
+    def _status(
+        self, model: servable.Servable, *, all_versions: bool = True
+    ) -> dict[str, Any]:
+        """Returns the status of a model's versions, as TensorFlow Serving."""
         statuses = [versions.status(model.version, versions.AVAILABLE)]
-        if self._watch and not request.match_info["version"]:
+        if self._watch and all_versions:
             statuses = self._watch.statuses(model.name)
-        return web.json_response({"model_version_status": statuses})
+        return {"model_version_status": statuses}
+
+    async def _get_models(self, request: web.Request) -> web.Response:
+        models = [
+            {"name": name, "task": model.task, **self._status(model)}
+            for name, model in self._servables.items()
+        ]
+        return web.json_response({"models": models})
+
+    async def _get_status(self, request: web.Request) -> web.Response:
+        is_any = not request.match_info["version"]
+        status = self._status(self._servable(request), all_versions=is_any)
+        return web.json_response(status)
 
     async def _get_metadata(self, request: web.Request) -> web.Response:
         model = self._servable(request)

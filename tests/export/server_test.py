@@ -126,7 +126,8 @@ def test_predictions_are_returned_by_row_and_by_column(servables):
         ("/v1/models/embedding:classify", "POST", b"{}", 404, "only :predict"),
         ("/v1/models/numbers/versions/1:regress", "GET", None, 404, "only"),
         ("/v1/models/none:classify", "POST", b"{}", 404, "no model none"),
-        ("/v2", "GET", None, 404, "Not Found"),
+        ("/v2", "GET", None, 404, "Not Found: GET /v1/models lists"),
+        ("/v1/models/embedding", "POST", b"{}", 405, "/NAME:predict"),
         ("/v1/models/embedding:predict", "POST", b" " * 2001, 413, "2000"),
         (f"/v1/models/embedding/versions/{'1' * 4400}", "GET", None, 404, "11"),
         (
@@ -145,6 +146,18 @@ def test_errors_are_one_line(servables, path, method, body, status, message):
     assert found == status
     assert text.startswith('{"error": "') and message in text
     assert "\\n" not in text
+
+
+def test_the_models_are_listed(servables):
+    status, text = get(servables, "/v1/models")
+    models = json.loads(text)["models"]
+    assert status == 200 and tuple(x["name"] for x in models) == NAMES
+    assert {x["name"]: x["task"] for x in models}["tagging"] == (
+        servables["tagging"].task
+    )
+    for model in models:
+        _, text = get(servables, f"/v1/models/{model['name']}")
+        assert json.loads(text).items() <= model.items()
 
 
 PREDICT = "POST /v1/models/embedding:predict HTTP/1.1"
