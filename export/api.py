@@ -678,21 +678,22 @@ class MaskedLanguageModel(Model):
 class EmbeddingModel(Model):
     """Maps texts, or pairs of texts, to vectors, float32 [N, size].
 
-    Of a model without dense layers, `size` is H.
+    With one kind of pooling and without dense layers, `size` is H.
     """
 
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
-        self._task_model, _ = opened.embedder()
+        self._task_model, objective = opened.embedder()
         self._pooler = opened.pooler()
-        self._hidden_size = opened.start.config.hidden_size
+        hidden_size = opened.start.config.hidden_size
+        self._vector_size = objective.vector_size(hidden_size)
 
     def _predict(self, inputs: list) -> np.ndarray:
         return self._task_outputs(inputs)
 
     def _no_results(self) -> np.ndarray:
-        return np.zeros((0, self._hidden_size), np.float32)
+        return np.zeros((0, self._vector_size), np.float32)
 
     def save(
         self, directory: str | os.PathLike[str], *, overwrite: bool = True

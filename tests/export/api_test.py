@@ -825,7 +825,7 @@ def test_a_saved_model_reads_questions_and_sentences_as_before(
     assert not (tmp_path / "masks" / "run_config.json").exists()
 
 
-def test_an_empty_list_has_no_results(load, tiny_models):
+def test_an_empty_list_has_no_results(load, tiny_models, tmp_path):
     for task in TASKS:
         assert load(task).predict([]) == []
         assert load(task).tokenize([]) == []
@@ -833,6 +833,14 @@ def test_an_empty_list_has_no_results(load, tiny_models):
     found = model.predict([])
     assert found.shape == (0, *model.predict(["the cat"]).shape[1:])
     assert found.dtype == np.float32
+    folder = sentence_models.save(
+        tmp_path / "dense",
+        pooling=["cls", "mean"],
+        dense=[(32, 4, "torch.nn.modules.activation.Tanh")],
+    )
+    model = api.load(folder, task="sentence_embedding")
+    assert model.predict([]).shape == (0, 4)
+    assert model.predict(["the cat"]).shape == (1, 4)
     with pytest.raises(errors.InputError, match="no inputs"):
         load("classification").encode([])
 
