@@ -7,6 +7,7 @@ The sides serve one classifier of single texts with the same weights:
 
     batched     serve.py
     unbatched   serve.py --max_batch_size=0
+    one-thread  serve.py --threads_per_batch=1
     ours-onnx   serve.py --engine=onnxruntime, in float32
     pipeline    the pipeline of transformers in PyTorch, behind aiohttp
     onnx        onnxruntime with the fast tokenizer, behind aiohttp
@@ -203,6 +204,7 @@ def main(config: ServingConfig) -> None:
         try:
             servers["batched"] = start_ours(exported)
             servers["unbatched"] = start_ours(exported, max_batch_size=0)
+            servers["one-thread"] = start_ours(exported, threads_per_batch=1)
             if importlib.util.find_spec("onnxruntime"):
                 graph = export(
                     config.model_dir, f"{folder}/onnx", format="onnx", **shared
