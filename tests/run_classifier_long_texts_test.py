@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_runs
+from safetensors.numpy import load_file
 
 import export_model
 from export import api
@@ -118,3 +119,27 @@ def test_flags_without_effect_are_refused(root, capsys):
         classifier_runs.run(root, "refused", "--do_train", **flags, **FLAGS)
     error = capsys.readouterr().err
     assert "--doc_stride" in error and "--long_texts=windows" in error
+
+
+@pytest.mark.all
+def test_texts_that_fit_are_trained_as_without_windows(root):
+    """The batches, the dropout masks and the steps are the same."""
+    flags = {
+        "init_checkpoint": tiny_runs.save_encoder(
+            root / "with_dropout", classifier_runs.WORDS
+        ),
+        "num_train_epochs": 2,
+        "eval_every_epoch": "false",
+    }
+    weights = [
+        load_file(
+            classifier_runs.run_csv(root, name, "--do_train", **flags, **more)
+            / "model.safetensors"
+        )
+        for name, more in (("cut", {}), ("fit", {"long_texts": "windows"}))
+    ]
+    assert list(weights[0]) == list(weights[1])
+    for name, expected in weights[0].items():
+        np.testing.assert_allclose(
+            weights[1][name], expected, atol=1e-6, err_msg=name
+        )

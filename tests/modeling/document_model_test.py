@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny_runs
 
-from modeling import models
+from modeling import losses, models
 
 CONFIG = tiny_runs.config([str(i) for i in range(30)], initializer_range=0.3)
 
@@ -60,3 +61,26 @@ def test_windows_that_a_text_lacks_do_not_count(pooling):
     is_missing = features["input_mask"].sum(axis=2, keepdims=True) == 0
     changed["input_ids"] = np.where(is_missing, 9, features["input_ids"])
     np.testing.assert_array_equal(model(features), model(changed))
+
+
+@pytest.mark.parametrize("pooling", models.WINDOW_POOLINGS)
+def test_texts_of_one_window_train_as_texts_that_are_not_divided(pooling):
+    features = {name: x[:, :1] for name, x in _features().items()}
+    plain = {name: x[:, 0] for name, x in features.items()}
+    document = _model(pooling)
+    sentence = models.ClassificationModel(CONFIG, num_classes=3, seed=2)
+    seed = tf.constant([3, 4])
+    paths = [x.path for x in sentence.trainable_variables]
+    results = []
+    for model, inputs in ((document, features), (sentence, plain)):
+        by_path = {x.path: x.value for x in model.trainable_variables}
+        variables = [by_path[path] for path in paths]
+        with tf.GradientTape() as tape:
+            logits = model(inputs, dropout_seed=seed)
+            loss = losses.classification(logits, tf.constant([0, 1, 2])).sum
+        gradients = tape.gradient(loss, variables)
+        results.append((logits, [tf.convert_to_tensor(x) for x in gradients]))
+    (logits, gradients), (expected, expected_gradients) = results
+    np.testing.assert_allclose(logits, expected, atol=1e-6)
+    for x, y in zip(gradients, expected_gradients, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5)
