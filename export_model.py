@@ -174,9 +174,41 @@ class ExportConfig:
 
 config_flags.parse_early(ExportConfig, __name__)
 
+from foundation import errors, hub
+from jobs import early_checks
+from weights import kinds
+
+
+def check(config: ExportConfig) -> None:
+    """Refuses models that cannot be exported before TensorFlow is imported.
+
+    Raises:
+      InputError: names the model or the flag.
+    """
+    path = hub.local(config.model_dir)
+    if config.task is not None:
+        head = kinds.BY_EXPORT_NAME[config.task].architecture
+        if head is not None:  # Every model has an encoder.
+            early_checks.check_kind(
+                path,
+                [
+                    x.name
+                    for x in kinds.KINDS.values()
+                    if x.architecture == head
+                ],
+                "name another model, or leave out --task",
+            )
+    if config.format == "onnx" and early_checks.has_bilstm(path):
+        raise errors.InputError(
+            f"--format=onnx: {path} has a BiLSTM, which cannot be written; "
+            "leave out --format"
+        )
+
+
+config_flags.check_early(ExportConfig, __name__, check)
+
 import foundation.tensorflow_setup  # noqa: F401
 from export import opened_model, saved_model, task_graphs
-from foundation import errors
 
 
 def main(config: ExportConfig) -> None:

@@ -16,6 +16,7 @@ from weights import hub_names, kinds
 
 _EXAMPLE = "google-bert/bert-base-uncased"
 _WEIGHTS = "model.safetensors"
+_INDEX = f"{_WEIGHTS}.index.json"
 
 
 def check_model(config: run_config.FinetuningConfig) -> None:
@@ -29,14 +30,9 @@ def check_model(config: run_config.FinetuningConfig) -> None:
     if teacher_dir is not None:
         _check_checkpoint("teacher_dir", teacher_dir)
     # A model in output_dir is used instead of --init_checkpoint.
-    may_have_model = not config.do_train and (
-        file_system.is_remote(output_dir)
-        or (
-            file_system.is_folder(output_dir)
-            and bool(file_system.entries(output_dir))
-        )
-    )
-    if may_have_model:
+    if not config.do_train and (
+        file_system.is_remote(output_dir) or _has_model(output_dir)
+    ):
         return
     if path is not None:
         _check_checkpoint("init_checkpoint", path)
@@ -130,7 +126,7 @@ def check_kind(
 
     Args:
       path: a model directory or a checkpoint. Only config.json and the names of
-        the tensors in a file of safetensors on a disk are read.
+        the tensors in files of safetensors on a disk are read.
       wanted: keys of kinds.KINDS.
       hint: what to do.
       reads_weights: whether to read the names of the tensors.
@@ -142,8 +138,10 @@ def check_kind(
         return
     found = _other_kind(file_system.folder_of(path) or ".", wanted)
     if found is None and reads_weights:
-        is_folder = file_system.is_folder(path)
-        file = os.path.join(path, _WEIGHTS) if is_folder else path
+        file = path
+        if file_system.is_folder(path):
+            files = [os.path.join(path, name) for name in (_WEIGHTS, _INDEX)]
+            file = next(filter(file_system.is_file, files), path)
         heads = tuple(kinds.KINDS[x].head for x in wanted)
         names = _tensor_names(file)
         if names and not any(name.startswith(heads) for name in names):
@@ -154,14 +152,27 @@ def check_kind(
         )
 
 
+def has_bilstm(path: str) -> bool:
+    """Returns whether config.json says that a model on a disk has a BiLSTM."""
+    folder = file_system.folder_of(path) or "."
+    config = {} if file_system.is_remote(path) else _config(folder)
+    return bool(config.get("bilstm_size"))
+
+
+def _config(folder: str) -> dict[str, Any]:
+    return _object(os.path.join(folder, "config.json"))
+
+
 def _titles(wanted: Collection[str]) -> str:
     return " or ".join(kinds.KINDS[x].title for x in wanted)
 
 
 def _other_kind(folder: str, wanted: Collection[str]) -> str | None:
     """Returns what the model in a folder is, None if wanted or unknown."""
-    names = _object(os.path.join(folder, "config.json")).get("architectures")
+    config = _config(folder)
+    names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
+    name = config.get("bilstm_head") or name
     kind = kinds.by_architecture(name) if isinstance(name, str) else None
     if kind is None or kind.name in wanted:
         return None
@@ -200,21 +211,29 @@ def _model_folder(config: run_config.FinetuningConfig) -> str | None:
     """Returns the folder of the model that is used, if it is on this disk."""
     output_dir, path = config.output_dir, config.initial_weights
     if not config.do_train and not file_system.is_remote(output_dir):
-        names = ("model.", "best")  # model.safetensors, model.ckpt-100.index
-        is_there = file_system.is_folder(output_dir)
-        entries = file_system.entries(output_dir) if is_there else []
-        if any(name.startswith(names) for name in entries):
+        if _has_model(output_dir):
             return output_dir
     if path is None or file_system.is_remote(hub.local(path)):
         return None
     return file_system.folder_of(hub.local(path)) or "."
 
 
+def _has_model(folder: str) -> bool:
+    """Returns whether a training has left weights in a folder on a disk."""
+    names = ("model.", "best")  # model.safetensors, model.ckpt-100.index
+    is_there = file_system.is_folder(folder)
+    entries = file_system.entries(folder) if is_there else []
+    return any(name.startswith(names) for name in entries)
+
+
 def _tensor_names(path: str) -> list[str]:
-    """Returns the names in a file of safetensors; [] if it cannot be read.
+    """Returns the names in safetensors or its index; [] if they are damaged.
 
     The code that reads the weights says why.
     """
+    if path.endswith(_INDEX):
+        names = _object(path).get("weight_map")
+        return [*names] if isinstance(names, dict) else []
     is_such = file_system.ending(path) == ".safetensors"
     if not is_such or not file_system.is_file(path):
         return []

@@ -332,12 +332,12 @@ def _settings(
 
 def _architecture(settings: Settings, heads: set[str], bilstm_size: int) -> str:
     """Chooses the class of transformers: the declared one, if it fits."""
-    if bilstm_size:
-        return "BertModel"  # The file has more weights than this class.
     declared = settings.architecture
     fitting = [name for name, has in _ARCHITECTURES.items() if has == heads]
     if declared in fitting:
         return declared
+    if bilstm_size:  # Several heads read a BiLSTM under the same names.
+        return "BertModel"
     if settings.attention == "left_to_right" and heads == {"masked_lm"}:
         return "BertLMHeadModel"
     if fitting:

@@ -72,7 +72,8 @@ class Settings:
     """What config.json contains besides the hyperparameters.
 
     Attributes:
-      architecture: the class of transformers with the same heads.
+      architecture: the class of transformers with the same heads; "BertModel"
+        if they are unknown.
       attention: "bidirectional" or "left_to_right", see modeling.encoder.
       bilstm_size: size of the BiLSTM under the head, which transformers does
         not know; 0 without one.
@@ -95,6 +96,7 @@ class _Config:
 
     architectures: list[str | None] | None = None
     bilstm_size: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 0
+    bilstm_head: str | None = None
     id2label: dict[int, metadata.Text | int | float | bool] | None = None
     label2id: Any = None
     is_decoder: bool | None = None
@@ -172,8 +174,7 @@ def architecture(model: keras.Model) -> str:
         if model.next_sentence is not None:
             return "BertForPreTraining"
         return "BertLMHeadModel" if is_causal else "BertForMaskedLM"
-    # With a BiLSTM, the file has more weights than this class.
-    if model.bilstm_size or isinstance(model, models.EmbeddingModel):
+    if isinstance(model, models.EmbeddingModel):
         return "BertModel"
     name = kinds.KINDS[_KINDS[type(model)]].architecture
     assert name is not None
@@ -217,8 +218,10 @@ def write_configs(
     directory: str, config: BertConfig, settings: Settings
 ) -> None:
     """Writes bert_config.json and config.json."""
+    # With a BiLSTM, the file has more weights than the class of its head.
+    head = settings.architecture
     values = {
-        "architectures": [settings.architecture],
+        "architectures": ["BertModel" if settings.bilstm_size else head],
         **config.to_hugging_face(),
         "pad_token_id": settings.pad_token_id,
     }
@@ -233,7 +236,7 @@ def write_configs(
     if settings.problem_type is not None:
         values["problem_type"] = settings.problem_type
     if settings.bilstm_size:
-        values["bilstm_size"] = settings.bilstm_size
+        values |= {"bilstm_size": settings.bilstm_size, "bilstm_head": head}
     path = os.path.join(directory, RELEASED_CONFIG)
     file_system.write_json(path, config.to_dict())
     file_system.write_json(os.path.join(directory, CONFIG), values)
@@ -292,7 +295,9 @@ def read_settings(directory: str) -> Settings:
     if names is not None and isinstance(config.label2id, dict):
         _warn_of_label_ids(path, names, config.label2id)
     return Settings(
-        architecture=next(iter(config.architectures or ()), None),
+        # Earlier versions have not stored the head above a BiLSTM.
+        architecture=config.bilstm_head
+        or next(iter(config.architectures or ()), None),
         attention="left_to_right" if config.is_decoder else "bidirectional",
         bilstm_size=config.bilstm_size,
         labels=(

@@ -4,6 +4,8 @@ The first row of each table is read, so that wrong names of columns end a
 command at once.
 """
 
+from collections.abc import Sequence
+
 from data import examples, text_files
 from foundation import errors, file_system
 from jobs import early_checks
@@ -19,10 +21,8 @@ def check(config: ClassifierConfig) -> None:
     Raises:
       InputError: names the flag, and the file and the line of a column.
     """
-    early_checks.check_head(
-        config, (*kinds.SENTENCE_KINDS, examples.MULTIPLE_CHOICE)
-    )
-    config = early_checks.with_trained_flags(config)
+    given, config = config, early_checks.with_trained_flags(config)
+    early_checks.check_head(given, _wanted(config))
     early_checks.check_positions(
         config,
         ""
@@ -62,6 +62,15 @@ def check(config: ClassifierConfig) -> None:
         # The columns of a model's training may be unknown here.
         if config.do_train or config.columns.text_column is not None:
             _check_columns(config, split)
+
+
+def _wanted(config: ClassifierConfig) -> Sequence[str]:
+    """Returns the kinds of models that may have been trained for the task."""
+    if config.is_multiple_choice:
+        return [examples.MULTIPLE_CHOICE]
+    if config.task_name is None:  # The code that opens the task says so.
+        return [*kinds.SENTENCE_KINDS, examples.MULTIPLE_CHOICE]
+    return kinds.SENTENCE_KINDS
 
 
 def _check_columns(config: ClassifierConfig, split: str) -> None:

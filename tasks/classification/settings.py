@@ -11,6 +11,7 @@ from jobs import run_config
 field, group = config_flags.field, config_flags.group
 # Values of --task_name for a user's own tables: text_files.FORMATS.
 OWN_TABLES = ("csv", "tsv", "jsonl", "parquet")
+MULTIPLE_CHOICE = ("swag", "copa")  # The tasks of this kind.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -338,6 +339,11 @@ class ClassifierConfig(run_config.FinetuningConfig):
     def is_own_table(self) -> bool:
         """Whether the files are a user's own tables, or may be."""
         return self.task_name is None or self.task_name.lower() in OWN_TABLES
+
+    @property
+    def is_multiple_choice(self) -> bool:
+        """Whether the task is known to be one of multiple choice."""
+        return (self.task_name or "").lower() in MULTIPLE_CHOICE
 
     @property
     def evaluates_every_epoch(self) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import export_model
 import fill_mask
 import run_classifier
 import run_embeddings
@@ -25,6 +26,7 @@ from tasks.ner import early_checks as ner_checks
 from tasks.squad import early_checks as squad_checks
 
 FILES = "config.json vocab.txt tokenizer_config.json model.safetensors"
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 COMMANDS = {
     "run_classifier": (run_classifier.ClassifierConfig, classifier_checks),
     "run_embeddings": (run_embeddings.EmbeddingsConfig, embeddings_checks),
@@ -190,11 +192,94 @@ def test_a_model_of_another_kind_is_refused(folder, command, switch, flags):
         check("run_classifier", "--do_predict", task_name="csv")
 
 
+@pytest.mark.parametrize("task", ["csv", "SST-2", "SWAG", "copa", None])
+@pytest.mark.parametrize("switch", ["--do_predict", "--do_train"])
+def test_texts_and_choices_need_models_of_their_own(folder, task, switch):
+    flags = {"task_name": task, "data_dir": "."}
+    if task == "csv":
+        flags |= CSV | {"test_file": "t.csv", "data_dir": None}
+    if task is None:
+        if switch == "--do_train":
+            return
+        flags["test_file"] = "t.csv"
+    is_choice = task in ("SWAG", "copa")
+    for architecture, is_right in (
+        ("BertForMultipleChoice", is_choice or task is None),
+        ("BertForSequenceClassification", not is_choice),
+    ):
+        write_model(folder, architecture)
+        if is_right:
+            check("run_classifier", switch, **flags)
+            continue
+        with pytest.raises(errors.InputError, match=architecture):
+            check("run_classifier", switch, **flags)
+    # The task is that of the training.
+    if switch == "--do_predict" and task is None:
+        write_model(folder, "BertForMultipleChoice", task_name="swag")
+        check("run_classifier", switch, **flags)
+        write_model(folder, task_name="swag")
+        with pytest.raises(errors.InputError, match="for multiple choice"):
+            check("run_classifier", switch, **flags)
+
+
+def test_the_head_above_a_bilstm_is_known(folder):
+    values = {"architectures": ["BertModel"], "bilstm_size": 4}
+    path = folder / "model" / "config.json"
+    ner = {"test_file": "t.csv"}
+    path.write_text(json.dumps(values))  # As earlier versions have written it.
+    check("run_ner", "--do_predict", **ner)
+    check("run_classifier", "--do_eval", **SST)
+    values["bilstm_head"] = "BertForTokenClassification"
+    path.write_text(json.dumps(values))
+    check("run_ner", "--do_predict", **ner)
+    with pytest.raises(errors.InputError, match="for named entities"):
+        check("run_classifier", "--do_eval", **SST)
+
+
+def test_what_cannot_be_exported_is_refused(folder):
+    def check_export(**flags):
+        config = export_model.ExportConfig(
+            model_dir="model", output_dir="new", **flags
+        )
+        export_model.check(config)
+
+    def write(**values):
+        path = folder / "model" / "config.json"
+        path.write_text(json.dumps(values))
+
+    write(architectures=["BertForSequenceClassification"])
+    for task in ("regression", "multilabel", "sentence_embedding", None):
+        check_export(task=task, format="onnx")
+    for task in ("multiple_choice", "fill_mask", "question_answering"):
+        with pytest.raises(errors.InputError, match="leave out --task"):
+            check_export(task=task)
+    write(architectures=["BertModel"], bilstm_size=4)
+    check_export()
+    with pytest.raises(
+        errors.InputError, match="--format=onnx: model has a Bi"
+    ):
+        check_export(format="onnx")
+
+
+@pytest.mark.parametrize("switch", ["--do_predict", "--do_train"])
+def test_other_files_in_the_output_directory_are_no_model(folder, switch):
+    (folder / "out").mkdir()
+    (folder / "out" / "feature_results.txt").write_text("")
+    flags = {"test_file": "t.csv", "train_file": "t.csv"}
+    check("run_ner", switch, **flags)
+    with pytest.raises(errors.InputError, match="--init_checkpoint"):
+        check("run_ner", switch, **flags, init_checkpoint=None)
+
+
 def save_tensors(path, *heads):
     """Writes an encoder's tensor and those of heads as safetensors."""
     names = ("bert.embeddings.LayerNorm.weight", *heads)
     tensors = {name: np.zeros([2], np.float32) for name in names}
-    safetensors.numpy.save_file(tensors, path)
+    if path.name.endswith(".safetensors"):
+        safetensors.numpy.save_file(tensors, path)
+        return
+    shards = {name: "model-00001-of-00001.safetensors" for name in tensors}
+    path.write_text(json.dumps({"metadata": {}, "weight_map": shards}))
 
 
 @pytest.mark.parametrize(
@@ -210,24 +295,26 @@ def save_tensors(path, *heads):
         ("run_ner", "--do_predict", {"test_file": "t.csv"}, "classifier.bias"),
     ],
 )
+@pytest.mark.parametrize("file", WEIGHTS)
 def test_weights_without_the_head_are_refused(
-    folder, command, switch, flags, head
+    folder, command, switch, flags, head, file
 ):
-    weights = folder / "model" / "model.safetensors"
+    weights = folder / "model" / file
     for heads in ((), ("cls.predictions.bias",)):
         save_tensors(weights, *heads)
-        for path in ("model", "model/model.safetensors"):
+        for path in ("model", f"model/{file}"):
             with pytest.raises(
                 errors.InputError, match="lacks the head"
             ) as caught:
                 check(command, switch, **flags, init_checkpoint=path)
-            assert "model/model.safetensors" in str(caught.value)
+            assert f"model/{file}:" in str(caught.value)
         # The weights are others.
         path = "model/bert_model.ckpt"
         check(command, switch, **flags, init_checkpoint=path)
     save_tensors(weights, head)
     check(command, switch, **flags)
-    weights.write_text("damaged")  # The reader of the weights says so.
+    # The reader of the weights says so.
+    weights.write_text('{"weight_map": 1}' if "json" in file else "damaged")
     check(command, switch, **flags)
 
 
@@ -235,10 +322,12 @@ def test_masks_are_filled_by_models_with_their_head_only(folder):
     def check_model():
         fill_mask.check(fill_mask.FillMaskConfig(model_dir="model", text="a"))
 
-    save_tensors(folder / "model" / "model.safetensors")
-    with pytest.raises(errors.InputError, match="masked words"):
+    for name in reversed(WEIGHTS):  # The file comes first.
+        save_tensors(folder / "model" / name)
+        with pytest.raises(errors.InputError, match="masked words"):
+            check_model()
+        save_tensors(folder / "model" / name, "cls.predictions.bias")
         check_model()
-    save_tensors(folder / "model" / "model.safetensors", "cls.predictions.bias")
     check_model()
     write_model(folder)
     (folder / "out" / "config.json").rename(folder / "model" / "config.json")

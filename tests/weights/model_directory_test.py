@@ -207,6 +207,8 @@ def test_every_model_round_trips(
     )
     size = model_directory.read_settings(tmp_path).bilstm_size
     assert size == options.get("bilstm_size", 0)
+    if size:  # The names of the weights do not tell it.
+        assert config["bilstm_head"] == "BertForSequenceClassification"
     other = model_class(tiny_config, seed=2, **options)
     report = _load(other, tmp_path)
     assert not report.initialized and not report.left_over

@@ -33,6 +33,15 @@ KINDS = {
 }
 
 
+def test_the_early_checks_know_the_tasks_of_multiple_choice():
+    found = [
+        name
+        for name, spec in sentence_tasks.TASKS.items()
+        if spec.kind == examples.MULTIPLE_CHOICE
+    ]
+    assert sorted(found) == sorted(settings.MULTIPLE_CHOICE)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_reported_loss_is_the_loss_that_is_trained_on(kind):
     logits, labels = KINDS[kind]
