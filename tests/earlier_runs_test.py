@@ -27,6 +27,8 @@ CONFIGS = {
     "create_pretraining_data": "PretrainingDataConfig",
     "run_pretraining": "PretrainingConfig",
     "run_classifier": "ClassifierConfig",
+    "run_ner": "NerConfig",
+    "run_squad": "SquadConfig",
 }
 
 
@@ -72,6 +74,36 @@ def assert_same_model(folder, end):
     assert {name: now[name] for name in then} == pytest.approx(then, abs=1e-4)
 
 
+def assert_same_grid(folder, end, text):
+    """Checks runs of which the second was killed at step 8."""
+    # The first run has results; the second is continued from its middle.
+    assert re.search("resuming from .*_seed12346/model.ckpt-8", text)
+    assert "_seed12345/model" not in text
+    assert_same_model(folder, end)
+    now, then = read_json("grid_results.json", folder, end)
+    assert now["best"] == then["best"]
+    for summary, earlier in zip(now["runs"], then["runs"], strict=True):
+        same = {name: summary[name] for name in earlier}
+        assert same == pytest.approx(earlier, abs=1e-4)
+
+
+def assert_same_answers(folder, end, count):
+    now, then = read_json("nbest_predictions.json", folder, end)
+    assert now.keys() == then.keys() and len(then) == count
+    for key, answers in then.items():
+        for answer, earlier in zip(now[key], answers, strict=True):
+            assert answer == pytest.approx(earlier, abs=1e-4)
+    for name in ("predictions.json", "null_odds.json"):
+        now, then = read_json(name, folder, end)
+        assert now == pytest.approx(then, abs=1e-4), name
+    now, then = map(tiny_runs.eval_results, (folder, end))
+    assert {name: now[name] for name in then} == pytest.approx(then, abs=1e-4)
+
+
+def read_json(name, *folders):
+    return [json.loads((folder / name).read_text()) for folder in folders]
+
+
 def test_an_archive_is_small():
     assert ARCHIVE.stat().st_size < 300_000
 
@@ -94,18 +126,35 @@ def test_a_pretraining_is_continued(resume, runs, caplog):
 
 
 def test_a_half_finished_grid_is_continued(resume, caplog):
-    folder, end = resume("classifier")
-    # The first run has results; the second is continued from its middle.
-    assert re.search("resuming from .*_seed12346/model.ckpt-8", caplog.text)
-    assert "_seed12345/model" not in caplog.text
-    assert_same_model(folder, end)
-    now, then = (
-        json.loads((x / "grid_results.json").read_text()) for x in (folder, end)
+    assert_same_grid(*resume("classifier"), caplog.text)
+
+
+def test_a_half_finished_grid_of_taggers_is_continued(resume, caplog):
+    folder, end = resume("ner")
+    assert_same_grid(folder, end, caplog.text)
+    now, then = read_json("crf.json", folder, end)
+    assert now["labels"] == then["labels"]
+    assert np.shape(then["transitions"]) == (5, 5)
+    np.testing.assert_allclose(
+        now["transitions"], then["transitions"], rtol=0, atol=1e-4
     )
-    assert now["best"] == then["best"]
-    for summary, earlier in zip(now["runs"], then["runs"], strict=True):
-        same = {name: summary[name] for name in earlier}
-        assert same == pytest.approx(earlier, abs=1e-4)
+    for name in ("predictions_dev.txt", "predictions_test.txt"):
+        assert (folder / name).read_text() == (end / name).read_text()
+
+
+def test_a_training_of_squad_is_continued(resume, caplog):
+    folder, end = resume("squad")
+    assert re.search("resuming from .*squad/model.ckpt-16", caplog.text)
+    assert_same_model(folder, end)
+    assert_same_answers(folder, end, count=24)
+    now, then = read_json("question_answering.json", folder, end)
+    assert now == pytest.approx(then, abs=1e-4)
+
+
+def test_unfinished_answers_begin_again(resume, caplog):
+    folder, end = resume("squad_prediction")
+    assert caplog.text.count("its prediction begins again") == 1
+    assert_same_answers(folder, end, count=1300)
 
 
 def test_an_unfinished_prediction_begins_again(resume, caplog):

@@ -8,10 +8,10 @@ here. Each of them is killed once, and then continued to its end by the same
 commit:
 
     commands.json    the commands in order: name, script, flags
-    *.txt, *.csv     their inputs
+    *.txt, *.csv, *.json    their inputs
     killed/NAME      what a command has left when it was killed
     end/NAME         what it has left at its end
-    model            the model of the grid, for the prediction
+    model, squad_model      models of these trainings, for the predictions
 
 tests/earlier_runs_test.py continues killed/ with the commands of this checkout.
 All paths are relative, so that nothing names the temporary folder.
@@ -49,6 +49,8 @@ CONFIG = {
 START = ["--bert_config_file=bert_config.json", "--vocab_file=vocab.txt"]
 SIZES = ["--max_seq_length=16", "--precision=float32"]
 TABLE = ["--task_name=csv", "--text_column=text"]
+SQUAD = [*SIZES, "--version_2_with_negative", "--doc_stride=4"]
+SQUAD += ["--max_query_length=2", "--max_answer_length=2", "--n_best_size=2"]
 # Name, script, flags, and when it is killed: after the n-th file of a name.
 COMMANDS = [
     (
@@ -91,7 +93,36 @@ COMMANDS = [
         + ["--test_file=test.csv", "--output_dir=prediction"],
         ("block-0000000", 1),
     ),
+    (
+        "ner",
+        "run_ner.py",
+        [*START, *SIZES, "--do_train", "--do_eval", "--do_predict", "--crf"]
+        + ["--train_file=train.txt", "--dev_file=dev.txt"]
+        + ["--test_file=dev.txt", "--output_dir=ner", "--num_seeds=2"]
+        + ["--learning_rate=2e-2", "--train_batch_size=8"]
+        + ["--num_train_epochs=4", "--save_checkpoints_steps=4"],
+        ("checkpoint", 10),
+    ),
+    (
+        "squad",
+        "run_squad.py",
+        [*START, *SQUAD, "--do_train", "--do_predict"]
+        + ["--train_file=train.json", "--predict_file=dev.json"]
+        + ["--output_dir=squad", "--learning_rate=2e-2"]
+        + ["--train_batch_size=8", "--num_train_epochs=4"]
+        + ["--save_checkpoints_steps=8"],
+        ("checkpoint", 2),
+    ),
+    (
+        "squad_prediction",
+        "run_squad.py",
+        [*SQUAD, "--init_checkpoint=squad_model", "--do_predict"]
+        + ["--predict_file=test.json", "--output_dir=squad_prediction"],
+        ("block-0000000", 1),
+    ),
 ]
+# The models that predictions use.
+MODELS = {"classifier": "model", "squad": "squad_model"}
 # Runs a script that kills itself after the n-th file of a name.
 DRIVER = """
 import os, runpy, signal, sys
@@ -140,6 +171,41 @@ def write_inputs(folder: pathlib.Path) -> None:
         for _ in range(30)
     )
     (folder / "corpus.txt").write_text("\n".join(documents))
+    for name, count in (("train", 64), ("dev", 24)):
+        sentences = [tagged_sentence(rng) for _ in range(count)]
+        (folder / f"{name}.txt").write_text("\n".join(sentences))
+    for name, count, copies in (
+        ("train", 64, 1),
+        ("dev", 24, 1),
+        ("test", 10, 130),  # More than one block.
+    ):
+        paragraphs = [paragraph(rng) for _ in range(count)] * copies
+        questions = [
+            {**x, "qas": [{**x["qas"][0], "id": f"{name}-{i}"}]}
+            for i, x in enumerate(paragraphs)
+        ]
+        data = {"data": [{"title": "", "paragraphs": questions}]}
+        (folder / f"{name}.json").write_text(json.dumps(data))
+
+
+def tagged_sentence(rng: random.Random) -> str:
+    """Returns lines of a word and its tag."""
+    words = rng.choices(["good", "bad", *WORDS[:4]], k=rng.randrange(2, 9))
+    tags = {"good": "B-GOOD", "bad": "B-BAD"}
+    return "".join(f"{word} {tags.get(word, 'O')}\n" for word in words)
+
+
+def paragraph(rng: random.Random) -> dict:
+    """Returns a question and its paragraph, of which a third has no answer."""
+    words = rng.choices(WORDS, k=rng.randrange(4, 20))
+    qa = {"question": "w0 w1", "answers": [], "is_impossible": True}
+    if rng.randrange(3):
+        i, answer = rng.randrange(len(words)), rng.choice(["good", "bad"])
+        start = len(" ".join([*words[:i], ""]))
+        words.insert(i, answer)
+        qa["answers"] = [{"text": answer, "answer_start": start}]
+        qa["is_impossible"] = False
+    return {"context": " ".join(words), "qas": [qa]}
 
 
 def make(work: pathlib.Path, commit: pathlib.Path) -> None:
@@ -157,8 +223,8 @@ def make(work: pathlib.Path, commit: pathlib.Path) -> None:
         ignore = shutil.ignore_patterns(*UNREAD)
         shutil.copytree(work / name, work / "killed" / name, ignore=ignore)
         subprocess.run([sys.executable, *command], cwd=work, check=True)
-        if name == "classifier":
-            keep_model(work / name, work / "model")
+        if name in MODELS:
+            keep_model(work / name, work / MODELS[name])
     for name, *_ in COMMANDS:
         end = work / "end" / name
         ignore = shutil.ignore_patterns(*UNREAD, "model.ckpt-*", "*.tf_record*")
