@@ -538,6 +538,7 @@ class Loop:
         """Calls the compiled steps until the phase ends."""
         flags = self.options.flags
         steps_per_call, is_first = 1, True
+        seen_shapes: set[bytes] = set()
         while self.progress.step < self._end():
             number = min(steps_per_call, self._steps_to_next_action())
             self._profile()
@@ -547,10 +548,15 @@ class Loop:
             seconds = time.monotonic() - started
             self._add(results)
             self.saver.check()
-            # The first call compiles, and fills the shuffle buffers.
-            if not is_first:
+            # The first call compiles, and fills the shuffle buffers. Later ones
+            # compile if a batch has a new shape.
+            shapes = {shape.tobytes() for shape in results.shapes}
+            if shapes <= seen_shapes:
                 self._interval_seconds += seconds
                 self._interval_steps += number
+            else:
+                self.writer.leave_out(number, seconds)
+            seen_shapes |= shapes
             is_first = False
             stop_signal, seconds_per_step, elapsed = self._agree(
                 seconds / number, started + seconds - self._begun

@@ -88,6 +88,7 @@ class MetricWriter:
         self._is_chief = is_chief
         self._bar = None
         self._events: _EventFile | None = None  # The chief's.
+        self._first_line: tuple[int, float] | None = None  # Its step and time.
         self._shown_at = -math.inf  # Time of the last line on the console.
         self._heard_at: float | None = None  # The same, or of the first step.
         if not is_chief:
@@ -99,7 +100,6 @@ class MetricWriter:
         last = first_step - 1 if evaluates_again else first_step
         _drop_lines_after(self._samples_path, last)
         self._num_steps = num_steps
-        self._first_line: tuple[int, float] | None = None  # Its step and time.
         # Names sort by time: TensorBoard does not go back to an earlier one.
         unique = f"{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
         self._events = _EventFile(os.path.join(output_dir, _EVENTS + unique))
@@ -145,7 +145,8 @@ class MetricWriter:
             self._first_line = (step, time.monotonic())
         else:  # With the time of evaluations.
             first, started = self._first_line
-            seconds = (time.monotonic() - started) / max(step - first, 1)
+            elapsed = time.monotonic() - started
+            seconds = elapsed / (step - first) if step > first else None
         if seconds and seconds * (total - step) > _MIN_SECONDS:
             left = progress.duration(seconds * (total - step))
             parts.append(f"{left} left")
@@ -188,6 +189,19 @@ class MetricWriter:
             elif now - self._heard_at >= _SECONDS_OF_SILENCE:
                 self._heard_at = now
                 logging.info("%s", self._line(step, {}))
+
+    def leave_out(self, steps: int, seconds: float) -> None:
+        """Estimates the time that is left without steps that have compiled.
+
+        Args:
+            steps: the number of these steps; `progress` counts them next.
+            seconds: their time.
+        """
+        if self._first_line is not None:
+            first, started = self._first_line
+            self._first_line = first + steps, started + seconds
+        if self._bar:
+            progress.leave_out(self._bar, steps, seconds)
 
     def close(self) -> None:
         """Closes the sinks."""

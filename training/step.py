@@ -75,6 +75,8 @@ class StepResults(NamedTuple):
         weights: float32 [n, M], epsilon included.
         gradient_norms: float32 [n], before clipping.
         is_applied: bool [n]; False where the loss scale skipped the step.
+        shapes: int32 [n, D]: the sizes of all features of a replica's batch.
+            XLA compiles a step for each shape.
     """
 
     names: list[str]
@@ -82,6 +84,7 @@ class StepResults(NamedTuple):
     weights: np.ndarray
     gradient_norms: np.ndarray
     is_applied: np.ndarray
+    shapes: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -188,8 +191,8 @@ class TrainStep:
             tf.constant(first_step, tf.int64),
             tf.constant(num_steps, tf.int32),
         )
-        rows, norms, applied = (x.numpy() for x in results)
-        return StepResults(self._names, rows[:, 0], rows[:, 1], norms, applied)
+        rows, *others = (x.numpy() for x in results)
+        return StepResults(self._names, rows[:, 0], rows[:, 1], *others)
 
     def gradient_graph(self, features: Mapping[str, tf.TensorSpec]) -> tf.Graph:
         """Traces the gradients of a micro-batch without running them."""
@@ -206,19 +209,23 @@ class TrainStep:
         return function.get_concrete_function(dict(features)).graph
 
     def _steps(self, batches, first_step, num_steps):
-        types = tf.float32, tf.float32, tf.bool
+        types = tf.float32, tf.float32, tf.bool, tf.int32
         arrays = [tf.TensorArray(dtype, num_steps) for dtype in types]
 
         def body(i, arrays):
             step = first_step + tf.cast(i, tf.int64)
+            features = next(batches)
             results = self._strategy.run(
-                self.replica_step, args=(next(batches), step)
+                self.replica_step, args=(features, step)
             )
             # Sums over all replicas: the same value on each.
-            first = self._strategy.experimental_local_results
+            local = self._strategy.experimental_local_results
+            values = [local(value)[0] for value in results]
+            shapes = [tf.shape(local(x)[0]) for x in features.values()]
+            values.append(tf.concat(shapes, axis=0))
             return i + 1, [
-                array.write(i, first(value)[0])
-                for array, value in zip(arrays, results, strict=True)
+                array.write(i, value)
+                for array, value in zip(arrays, values, strict=True)
             ]
 
         _, arrays = tf.while_loop(

@@ -378,6 +378,22 @@ def test_the_first_call_of_a_process_is_not_part_of_the_speed(
         assert line["train/examples_per_second"] == pytest.approx(800.0)
 
 
+def test_steps_of_new_shapes_are_not_part_of_the_speed(tmp_path, monkeypatch):
+    """XLA compiles them."""
+    call = step.TrainStep.__call__
+
+    def call_with_shapes(self, batches, first_step, num_steps):
+        results = call(self, batches, first_step, num_steps)
+        assert results.shapes.tolist() == [3 * [1, 8, toy_run.LENGTH]]
+        return results._replace(shapes=np.array([[first_step // 2]]))
+
+    monkeypatch.setattr(step.TrainStep, "__call__", call_with_shapes)
+    go, *_ = toy_run.make({"steps": 4, "log_every": 1})
+    go(str(tmp_path))
+    has_speed = ["train/seconds_per_step" in line for line in metrics(tmp_path)]
+    assert has_speed == [False, True, False, True]
+
+
 def test_several_workers_agree_on_the_mean_pace(monkeypatch):
     """A sum would make 32 replicas call 32 times too few steps at once."""
     workers = types.SimpleNamespace(

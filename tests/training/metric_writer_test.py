@@ -88,6 +88,28 @@ def test_a_run_of_slow_steps_is_not_silent(tmp_path, caplog, monkeypatch):
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
 
 
+def test_the_time_left_is_that_of_steps_that_do_not_compile(
+    tmp_path, caplog, monkeypatch
+):
+    now = 0.0
+    monkeypatch.setattr(metric_writer.time, "monotonic", lambda: now)
+    writer = metric_writer.MetricWriter(str(tmp_path), num_steps=1000)
+    with caplog.at_level(logging.INFO):
+        for step in range(1, 26):
+            seconds = 60.0 if step < 4 else 2.0
+            now += seconds
+            if step < 4:
+                writer.leave_out(1, seconds)
+            writer.progress(step)
+    writer.close()
+    assert caplog.messages == [
+        "step 2 of 1,000",
+        "step 3 of 1,000",
+        "step 13 of 1,000, 33 minutes left",
+        "step 23 of 1,000, 33 minutes left",
+    ]
+
+
 def test_metrics_are_shown_in_words():
     values = {"accuracy": 0.5, "f1_macro": 0.25, "score": 0.375, "loss": 1.0}
     assert metric_writer.in_words(values | {"global_step": 7}) == (
