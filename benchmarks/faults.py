@@ -90,12 +90,15 @@ class Scenario:
       config: the name of its config class.
       flags: DATA and OUT stand for the directories.
       before: copied to the output directory before the command, if not empty.
+      refused: the file below the output directory that a second command refuses
+        to replace, if not empty. It is removed before that command.
     """
 
     module: str
     config: str
     flags: tuple[str, ...]
     before: str = ""
+    refused: str = ""
 
 
 PRETRAINING_SIZES = ("--max_seq_length=32", "--max_predictions_per_seq=5")
@@ -173,11 +176,13 @@ SCENARIOS = {
         "convert_checkpoint",
         "ConversionConfig",
         ("--input=DATA/classifier", "--output=OUT"),
+        refused="model.safetensors",
     ),
     "convert_checkpoint to tf1": Scenario(
         "convert_checkpoint",
         "ConversionConfig",
         ("--input=DATA/classifier", "--output=OUT", "--output_format=tf1"),
+        refused="bert_model.ckpt.index",
     ),
 }
 
@@ -320,6 +325,8 @@ class Runner:
             now = self._contents()
             if now.keys() > expected.keys():
                 # What could not be removed is removed by the next command.
+                if scenario.refused:
+                    (self.out / scenario.refused).unlink()
                 code = self.run(scenario)
                 now = self._contents()
             if code == 0 and now == expected:

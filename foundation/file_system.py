@@ -257,6 +257,22 @@ def discard(path: str) -> None:
         remove(path)
 
 
+def remove_folder(path: str) -> None:
+    """Removes a folder with its contents.
+
+    Raises:
+      OSError: names the folder. shutil names what cannot be removed without the
+        folder that it is in.
+    """
+    if is_remote(path):
+        _gfile().rmtree(path)
+        return
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+
+
 def find(path: str) -> str:
     """Returns the path, or that of the compressed file beside it.
 

@@ -30,7 +30,6 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
 import sys
 import time
 import zipfile
@@ -173,12 +172,7 @@ class Blocks:
 
     def remove(self) -> None:
         """Removes the directory, when the outputs have been written."""
-        if file_system.is_remote(self._directory):
-            import tensorflow as tf
-
-            tf.io.gfile.rmtree(self._directory)
-        else:
-            shutil.rmtree(self._directory)
+        file_system.remove_folder(self._directory)
 
     def _path(self, number: int) -> str:
         return os.path.join(self._directory, f"block-{number:07d}")

@@ -217,7 +217,7 @@ def _make_shards(
             # The user must change the text, which makes these files useless,
             # or a flag. Other groups may still use them.
             if group.count == 1:
-                shutil.rmtree(recipe.work_dir)
+                file_system.remove_folder(recipe.work_dir)
             raise
         bar.clear()
         _warn_of_pairs(recipe, counts, pairs)

@@ -353,6 +353,23 @@ def test_a_folder_that_was_removed_before_it_was_locked_is_made_again(
     assert os.listdir(tmp_path) == ["made"] and not os.listdir(path)
 
 
+def test_a_folder_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
+    (tmp_path / "predict.incomplete" / "inner").mkdir(parents=True)
+    (tmp_path / "predict.incomplete" / "inner" / "settings.json").touch()
+
+    def fail(path, *, dir_fd=None):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    path = str(tmp_path / "predict.incomplete")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", fail)
+        with pytest.raises(OSError) as caught:
+            file_system.remove_folder(path)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, path)
+    file_system.remove_folder(path)
+    assert not os.listdir(tmp_path)
+
+
 def test_what_a_writer_leaves_beside_its_file_is_removed(folder):
     path = f"{folder}/a"
     with file_system.replacing(path, on_disk=True, own_folder=True) as name:
