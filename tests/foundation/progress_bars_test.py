@@ -1,6 +1,6 @@
 """Proves what the rate of a progress bar is made of.
 
-python -m pytest tests/foundation/progress_test.py
+python -m pytest tests/foundation/progress_bars_test.py
 """
 
 import io
