@@ -88,22 +88,47 @@ class Job:
             self._features[split] = features
         return self._features[split]
 
+    @functools.cached_property
+    def _evaluations(self) -> dict[tuple[grid.Run, int], Evaluation]:
+        """The best evaluation of this command and the last one."""
+        return {}
+
     def evaluate(
-        self, task_model: TaskModel, *, is_training: bool = False
+        self,
+        task_model: TaskModel,
+        trained: tuple[grid.Run, int] | None = None,
+        *,
+        is_training: bool = False,
     ) -> Evaluation:
         """Returns a model's metrics on the development sets.
 
+        Those of the same weights are computed once, as far as these are the
+        best or the last ones.
+
         Args:
           task_model: the model.
+          trained: the run of this command that has trained the weights, and
+            their step; None for other weights.
           is_training: whether its weights will change, and be evaluated again.
         """
+        kept = self._evaluations
+        if trained in kept:
+            return kept[trained]
         sets = {split: self.features(split) for split in self.task.dev_splits}
         num_tokens = sum(int(x.sizes.sum()) for x in sets.values())
         is_small = 0 < num_tokens < _FEW_TOKENS
         if is_training and is_small:
+            # Not kept: another graph may round otherwise.
             with task_model.predictor.while_weights_change():
                 return self.task.evaluate(task_model, sets)
-        return self.task.evaluate(task_model, sets)
+        evaluation = self.task.evaluate(task_model, sets)
+        if trained is not None:
+            scores = {k: x.values[grid.SCORE] for k, x in kept.items()}
+            best = max(scores, key=scores.__getitem__, default=None)
+            for other in scores.keys() - {best}:
+                del kept[other]
+            kept[trained] = evaluation
+        return evaluation
 
     def resolved_settings(self, *, includes_evaluation: bool) -> stamp.Stamp:
         """Returns the settings that runs compare instead of a flag's value.
@@ -177,7 +202,9 @@ class Job:
                 self.source.start.config.num_hidden_layers,
                 config.layer_decay,
             ),
-            hooks=_RunHooks(job=self, task_model=task_model, files=files),
+            hooks=_RunHooks(
+                job=self, task_model=task_model, run=run, files=files
+            ),
         )
 
 
@@ -187,6 +214,7 @@ class _RunHooks(loop.Hooks):
 
     job: Job
     task_model: TaskModel
+    run: grid.Run
     files: RunFiles
 
     def warm_start(self) -> None:
@@ -197,9 +225,12 @@ class _RunHooks(loop.Hooks):
         """Writes the flags; see loop.Hooks."""
         assembly.write_run_config(self.job.config, self.job.builder.strategy)
 
-    def evaluate(self, phase: int) -> Mapping[str, float]:
+    def evaluate(self, phase: int, step: int) -> Mapping[str, float]:
         """See loop.Hooks."""
-        return self.job.evaluate(self.task_model, is_training=True).values
+        trained = self.run, step
+        return self.job.evaluate(
+            self.task_model, trained, is_training=True
+        ).values
 
     def export(self, directory: str) -> None:
         """See loop.Hooks.
@@ -389,7 +420,8 @@ def _train_run(job: Job, run: grid.Run, files: RunFiles) -> TaskModel:
         result |= {"step": error.step, "seconds": error.seconds}
         result["failed"] = error.reason
     if is_grid and "failed" not in result:
-        values = dict(job.evaluate(task_model).values)
+        trained = run, result["step"]
+        values = dict(job.evaluate(task_model, trained).values)
         if math.isfinite(values[grid.SCORE]):
             result["values"] = values
         else:

@@ -48,14 +48,16 @@ def run(
     job = make_job(config, model_source, task, strategy, teacher)
     files = open_files(job)
     outputs = Outputs(files)
+    trained = None
     if config.do_train:
         task_model, step = finetuning.train_grid(job, files)
+        trained = files.results.best_run, step
         task.complete_training(task_model, outputs)
     else:
         task_model, step = finetuning.load(job)
     if task.evaluates_at_end:
         with progress.notice("evaluating ..."):
-            evaluation = job.evaluate(task_model)
+            evaluation = job.evaluate(task_model, trained)
         outputs.write_evaluation(
             task.describe(evaluation, step, outputs.training_flags)
         )

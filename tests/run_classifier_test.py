@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import tiny_runs
 
+from jobs import finetuning
 from modeling import models
+from tasks.classification.task import ClassificationTask
 from weights import model_directory, pretrained
 
 
@@ -465,3 +467,31 @@ def test_the_files_of_a_run_load_as_a_model(sst):
     report = pretrained.assign(model, str(sst))
     assert not report.initialized
     assert not report.left_over
+
+
+@pytest.mark.parametrize("patience", [0, 1])
+def test_the_same_weights_are_evaluated_once(root, monkeypatch, patience):
+    """Of the last step, or of the best step with early stopping."""
+    monkeypatch.setattr(finetuning, "_FEW_TOKENS", 0)
+    evaluate, calls = ClassificationTask.evaluate, []
+
+    def count(*args):
+        calls.append(args)
+        return evaluate(*args)
+
+    monkeypatch.setattr(ClassificationTask, "evaluate", count)
+    flags = {"num_train_epochs": 2, "eval_every_steps": 3}
+    flags |= {"early_stopping_patience": patience}
+    name = f"once{patience}"
+    switches = "--do_train", "--do_eval"
+    folder = classifier_runs.run_csv(root, name, *switches, **flags)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    assert len(calls) == sum('"eval/' in line for line in lines) > 1
+    found = tiny_runs.eval_results(folder)
+    # The same as of another process, which has only the weights.
+    classifier_runs.run_csv(root, name, "--do_eval", train_file=None)
+    assert tiny_runs.eval_results(folder) == found
+    for file in ("result.json", "kept.json", "model.safetensors"):
+        (folder / file).unlink()
+    classifier_runs.run_csv(root, name, *switches, **flags)
+    assert tiny_runs.eval_results(folder) == found

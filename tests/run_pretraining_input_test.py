@@ -22,7 +22,7 @@ from modeling.config import BertConfig
 from tasks.pretraining import pretraining_data, pretraining_job, settings
 from tests import pretraining_runs
 from tests.pretraining_runs import write_inputs
-from training import loop, precision
+from training import inference, loop, precision
 
 WORDS = "the man went to a store and bought gallon of milk he was late".split()
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
@@ -254,6 +254,24 @@ def test_evaluations_of_a_run_read_the_same_records(root, tmp_path, capfd):
     line = _refused(capfd, root, eval_file=shard, **flags)
     assert "--eval_file had other contents" in line
     _run(root, **flags | {"eval_batch_size": 2, "max_eval_steps": 4})
+
+
+@pytest.mark.usefixtures("without_report")
+def test_the_same_weights_are_evaluated_once(root, tmp_path, monkeypatch):
+    call, calls = inference.Evaluator.__call__, []
+
+    def count(*args, **options):
+        calls.append(args)
+        return call(*args, **options)
+
+    monkeypatch.setattr(inference.Evaluator, "__call__", count)
+    _run(root, output_dir=tmp_path, eval_every_steps=2)
+    assert len(calls) == 2
+    found = (tmp_path / "eval_results.txt").read_text()
+    # The same as of another process, which has only the weights.
+    _run(root, output_dir=tmp_path, do_train=False)
+    assert len(calls) == 3
+    assert (tmp_path / "eval_results.txt").read_text() == found
 
 
 @pytest.mark.parametrize(

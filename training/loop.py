@@ -125,8 +125,8 @@ class Hooks:
     def begin(self) -> None:
         """Is called before the first step, when all checks have passed."""
 
-    def evaluate(self, phase: int) -> Mapping[str, float]:
-        """Returns metrics on held-out data, e.g. {"loss": 2.0}.
+    def evaluate(self, phase: int, step: int) -> Mapping[str, float]:
+        """Returns metrics on held-out data after a step, e.g. {"loss": 2.0}.
 
         Is called if `Selection.every` is not 0.
         """
@@ -743,7 +743,7 @@ class Loop:
         with self.learner.optimizer.averaged():
             try:
                 with context():
-                    held_out = self.hooks.evaluate(self._phase)
+                    held_out = self.hooks.evaluate(self._phase, progress.step)
             except preemption.Interrupted:
                 return
             self.writer.write(

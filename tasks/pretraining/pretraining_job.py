@@ -239,7 +239,7 @@ class PretrainingJob(loop.Hooks):
             pretrained.require_weights(self.config.init_checkpoint)
             self.warm_start()
         held_out = self.phases[-1].held_out
-        values = dict(self.evaluate(len(self.phases) - 1))
+        values = dict(self.evaluate(len(self.phases) - 1, step or 0))
         evaluated = self._num_evaluated(held_out)
         if evaluated < sum(held_out.counts):
             logging.info(
@@ -445,8 +445,18 @@ class PretrainingJob(loop.Hooks):
         size = self.config.eval_batch_size
         return [phase.held_out.eval_batches(size) for phase in self.phases]
 
-    def evaluate(self, phase: int) -> Mapping[str, float]:
-        """Evaluates on the held-out data of a phase; see loop.Hooks."""
+    @functools.cached_property
+    def _evaluated(self) -> dict[tuple[int, int], Mapping[str, float]]:
+        """The last evaluation, by the phase of its data and its step."""
+        return {}
+
+    def evaluate(self, phase: int, step: int) -> Mapping[str, float]:
+        """Evaluates on the held-out data of a phase; see loop.Hooks.
+
+        The same weights are evaluated once.
+        """
+        if (phase, step) in self._evaluated:
+            return self._evaluated[phase, step]
         held_out = self.phases[phase].held_out
         most = self._num_batches(held_out)
         try:
@@ -462,7 +472,10 @@ class PretrainingJob(loop.Hooks):
             raise
         # The exponential of a larger loss would overflow.
         perplexity = math.exp(min(values["masked_lm_loss"], 700.0))
-        return {**values, "masked_lm_perplexity": perplexity}
+        values = {**values, "masked_lm_perplexity": perplexity}
+        self._evaluated.clear()
+        self._evaluated[phase, step] = values
+        return values
 
 
 def _example_spec(records: schema.Schema) -> dict[str, tf.TensorSpec]:

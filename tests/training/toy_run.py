@@ -234,7 +234,7 @@ def make(options):
     evaluator = inference.Evaluator(Objective(), model, strategy=scope)
 
     class Hooks(loop.Hooks):
-        def evaluate(self, phase):
+        def evaluate(self, phase, step):
             return evaluator(batches(options["batch"], number=3))
 
         def describe_batch(self, phase, number):
