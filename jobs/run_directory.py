@@ -84,6 +84,7 @@ class _Flags:
     dev_fraction: metadata.Number | None = None
     data_dir: str | None = None
     language: str = ""
+    features: str = "none"
     max_score: metadata.Number = 1.0
     document_context: Literal["none", "maximal"] = "none"
     text_column: _Column = None

@@ -263,9 +263,12 @@ def _warn_of_other_model(output_dir: str, init_checkpoint: str | None) -> None:
 
 def _warn_of_unfinished(output_dir: str, init_checkpoint: str | None) -> None:
     """Warns if a training in output_dir has left no weights to use."""
-    if init_checkpoint is None:
+    trained = run_directory.training_flags(output_dir)
+    if init_checkpoint is None or trained is None:
         return
-    if run_directory.training_flags(output_dir) is not None:
+    # With --features, taggers of frozen activations are trained in other
+    # directories, so --init_checkpoint is always used as it is.
+    if trained.get("features", "none") == "none":
         logging.warning(
             "the training in --output_dir=%s has not ended; using "
             "--init_checkpoint=%s as it is",

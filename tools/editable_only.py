@@ -20,10 +20,10 @@ build_editable = build_meta.build_editable
 def build_wheel(*arguments: Any, **settings: Any) -> NoReturn:
     """Ends pip with the line."""
     del arguments, settings
+    # Blank lines, because pip prints more lines around it.
     sys.exit(
-        "This project runs from its checkout: install it with `pip install -e "
-        ".`, its extras with e.g. `pip install -e '.[gpu]'`, and keep the "
-        "folder."
+        "\nGive -e: `pip install -e .`, or with extras `pip install -e "
+        "'.[gpu]'`. This project runs from its folder, which you keep.\n"
     )
 
 

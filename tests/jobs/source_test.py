@@ -286,6 +286,11 @@ def test_a_model_before_its_training_is_warned_about(out, start, caplog):
     assert resolve(out, init_checkpoint=start).case == "GIVEN"
     (message,) = caplog.messages
     assert f"--output_dir={out} has not ended" in message and start in message
+    caplog.clear()
+    flags_of_taggers = {"do_train": True, "features": "last"}
+    write_json(out / "run_config.json", flags_of_taggers)
+    assert resolve(out, init_checkpoint=start).case == "GIVEN"
+    assert not caplog.messages
 
 
 def test_missing_flags_are_those_of_the_training(out, start, tmp_path, caplog):
