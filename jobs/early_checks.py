@@ -89,7 +89,7 @@ def with_trained_flags(config: run_config.AnyConfig) -> run_config.AnyConfig:
 def check_head(
     config: run_config.FinetuningConfig, wanted: Collection[str]
 ) -> None:
-    """Refuses to use a model of another kind, or to train in its directory.
+    """Refuses models of other kinds: to use, as a teacher, or to train over.
 
     Args:
       config: the flags.
@@ -98,6 +98,8 @@ def check_head(
     Raises:
       InputError: names the directory, what is there, and what is wanted.
     """
+    if (teacher_dir := config.distillation.teacher_dir) is not None:
+        check_kind(hub.local(teacher_dir), wanted, "name another --teacher_dir")
     folder = config.output_dir if config.do_train else _model_folder(config)
     if folder is None or file_system.is_remote(folder):
         return

@@ -318,6 +318,18 @@ def test_weights_without_the_head_are_refused(
     check(command, switch, **flags)
 
 
+def test_a_teacher_has_the_head_of_the_task(folder):
+    (folder / "old").mkdir()
+    flags = CSV | {"teacher_dir": "old"}
+    check("run_classifier", "--do_train", **flags)
+    for name in reversed(WEIGHTS):  # The file comes first.
+        save_tensors(folder / "old" / name)
+        with pytest.raises(errors.InputError, match="another --teacher_dir"):
+            check("run_classifier", "--do_train", **flags)
+        save_tensors(folder / "old" / name, "classifier.bias")
+        check("run_classifier", "--do_train", **flags)
+
+
 def test_masks_are_filled_by_models_with_their_head_only(folder):
     def check_model():
         fill_mask.check(fill_mask.FillMaskConfig(model_dir="model", text="a"))
