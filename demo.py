@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 
 from foundation import config_flags, file_system
 
@@ -164,7 +165,7 @@ def _classify(path) -> None:
 
 
 def _summary(path, filled: str, seconds: float) -> None:
-    """Prints the metrics, and those of the baseline."""
+    """Prints the metrics, and those that guessing would reach."""
     with open(path("pretrained/metrics.jsonl"), encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
     evaluations = [line for line in lines if "eval/loss" in line]
@@ -172,29 +173,46 @@ def _summary(path, filled: str, seconds: float) -> None:
         path("shards/heldout-*.tfrecord"), LENGTH, PREDICTIONS
     )
     _say(f"Done in {seconds:.0f} s")
-    print("held out   loss  masked-LM accuracy  next-sentence accuracy")
-    for line in evaluations:
-        print(
-            f"step {line['step']:>5} {line['eval/loss']:5.2f} "
-            f"{line['eval/masked_lm_accuracy']:18.3f} "
-            f"{line['eval/next_sentence_accuracy']:23.3f}"
-        )
-    print(
-        f"baseline         {baseline['masked_lm_accuracy']:18.3f} "
-        f"{baseline['next_sentence_accuracy']:23.3f}"
-    )
+    print(_accuracies(evaluations, baseline))
     print("\n" + filled)
     with open(path("heldout.jsonl"), encoding="utf-8") as file:
         labels = collections.Counter(json.loads(x)["package"] for x in file)
     with open(path("classifier/eval_results.json"), encoding="utf-8") as file:
         accuracy = json.load(file)["eval_accuracy"]
     most_frequent = labels.most_common(1)[0][1] / labels.total()
-    print(f"Package of a held-out paragraph: accuracy {accuracy:.3f}, ", end="")
-    print(f"baseline {most_frequent:.3f}")
+    print(f"Package of a held-out paragraph: right for {accuracy:.1%};")
+    print(f"always the most frequent package would be for {most_frequent:.1%}")
     print("\nReports for a browser:")
     print(path("pretrained/report.html"), path("classifier/report.html"))
     print("For your own text (one paragraph a line, blank lines between")
     print(f"documents), use the commands above with {sys.executable}.")
+
+
+def _accuracies(
+    evaluations: Sequence[Mapping[str, float]], baseline: Mapping[str, float]
+) -> str:
+    """Returns the table of a pre-training, and how to read it.
+
+    Args:
+      evaluations: the lines of metrics.jsonl with held-out metrics.
+      baseline: see pretraining_data.baseline.
+    """
+    lines = ["held out   loss  masked-LM accuracy  next-sentence accuracy"]
+    for line in evaluations:
+        lines.append(
+            f"step {line['step']:>5} {line['eval/loss']:5.2f} "
+            f"{line['eval/masked_lm_accuracy']:18.1%} "
+            f"{line['eval/next_sentence_accuracy']:23.1%}"
+        )
+    lines.append(
+        f"guessing         {baseline['masked_lm_accuracy']:18.1%} "
+        f"{baseline['next_sentence_accuracy']:23.1%}"
+    )
+    lines.append(
+        "(guessing: for each masked token the most frequent token, and for\n"
+        "each pair of sentences the more frequent of its two labels)"
+    )
+    return "\n".join(lines)
 
 
 def _say(text: str) -> None:
