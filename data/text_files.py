@@ -561,7 +561,9 @@ def require(
 
 
 def _other_separator(header: Sequence[str], form: str) -> str:
-    """Returns a hint for a message if the header has another separator."""
+    """Returns a hint for a message if the header is not of this form."""
+    if form in _SEPARATORS and header[0].lstrip().startswith(("{", "[")):
+        return f"; the file seems to be JSON, but is read as {form}"
     separators = [s for s in _SEPARATORS.get(form, "") if s in header[0]]
     if len(header) > 1 or not separators:
         return ""

@@ -443,6 +443,9 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
     arguments = _join_booleans(config_class, argv)
     try:
         rest = values(arguments)
+    except flags.UnrecognizedFlagError as error:
+        text = _with_longer_names(config_class, error)
+        raise errors.InputError(text) from error
     except flags.Error as error:
         raise errors.InputError(str(error)) from error
     flags.FLAGS.mark_as_parsed()  # The logging flags live there as well.
@@ -472,6 +475,23 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
         return build(config_class, **chosen_values)
     except ValueError as error:  # Names the flag.
         raise errors.InputError(str(error)) from error
+
+
+def _with_longer_names(
+    config_class: "type[DataclassInstance]", error: flags.UnrecognizedFlagError
+) -> str:
+    """Returns the message about a flag, with the flags that it is a part of.
+
+    absl suggests only flags of nearly the same letters.
+    """
+    part = error.flagname.replace("-", "_")
+    names = [x for x in flags_of(config_class) if f"_{part}_" in f"_{x}_"]
+    if not names:
+        return str(error)
+    shown = ", ".join(names)
+    return (
+        f"Unknown command line flag {error.flagname!r}. Did you mean: {shown} ?"
+    )
 
 
 def _is_utf_8(text: str) -> bool:

@@ -46,9 +46,12 @@ def check_model(config: run_config.FinetuningConfig) -> None:
             "--init_checkpoint=bert-base"
         )
     else:
+        where = f"--output_dir={output_dir}: no such directory"
+        if file_system.exists(output_dir):
+            where = f"there is no trained model in --output_dir={output_dir}"
         raise errors.InputError(
-            f"there is no trained model in --output_dir={output_dir}, and "
-            "neither --init_checkpoint nor --bert_config_file is given"
+            f"{where}, and neither --init_checkpoint nor --bert_config_file "
+            "is given"
         )
 
 

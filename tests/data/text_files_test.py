@@ -214,6 +214,15 @@ def test_another_separator_is_recognized(tmp_path, form, text, message):
     )
 
 
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+@pytest.mark.parametrize(
+    "text", ['{"a": "b", "c": 1}\n{"a": "d", "c": 2}\n', '[\n{"a": 1}]\n']
+)
+def test_json_is_recognized(tmp_path, form, text):
+    hint = f"; the file seems to be JSON, but is read as {form}"
+    assert refusal(tmp_path, form, text).endswith(hint)
+
+
 @pytest.mark.parametrize(
     ("form", "text"),
     [

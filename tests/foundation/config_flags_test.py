@@ -469,3 +469,16 @@ def test_a_flag_that_is_given_with_its_default_is_chosen():
     # Only differences are left of a config that the program has made.
     made = Config(vocab_file="v.txt", max_seq_length=128, do_train=True)
     assert config_flags.chosen(made) == {"vocab_file", "do_train"}
+
+
+def test_a_part_of_a_flag_is_recognized():
+    with pytest.raises(errors.InputError) as error:
+        parse("--vocab_file=v", "--checkpoint=a")
+    assert str(error.value) == (
+        "Unknown command line flag 'checkpoint'. Did you mean: "
+        "init_checkpoint ?"
+    )
+    with pytest.raises(errors.InputError, match="mean: learning_rate [?]$"):
+        parse("--vocab_file=v", "--learning_rat=1")
+    with pytest.raises(errors.InputError, match="flag 'arm'$"):
+        parse("--vocab_file=v", "--arm=1")

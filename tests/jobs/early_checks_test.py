@@ -124,10 +124,12 @@ def test_what_cannot_be_right_is_refused(folder, command, flags, message):
 
 def test_a_prediction_needs_a_model_and_a_set(folder):
     flags = {"test_file": "t.csv", "init_checkpoint": None}
+    with pytest.raises(errors.InputError, match="^--output_dir.* no such dir"):
+        check("run_classifier", "--do_predict", **flags)
+    (folder / "out").mkdir()
     with pytest.raises(errors.InputError, match="no trained model in --output"):
         check("run_classifier", "--do_predict", **flags)
     # The columns of a trained model are not known here.
-    (folder / "out").mkdir()
     (folder / "out" / "model.safetensors").write_text("")
     check("run_classifier", "--do_predict", **flags)
     check("run_classifier", "--do_predict", **{**flags, "test_file": "-"})
