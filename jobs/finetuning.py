@@ -598,7 +598,8 @@ def num_train_steps(
     if steps < 1:
         raise errors.InputError(
             f"--train_batch_size={train_batch_size}: {num_examples} examples "
-            f"in {num_train_epochs:g} epoch(s) do not fill one batch"
+            f"in {num_train_epochs:g} epoch(s) do not fill one batch; lower "
+            "it, or raise --num_train_epochs"
         )
     return steps
 

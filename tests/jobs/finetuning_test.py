@@ -71,6 +71,7 @@ def test_the_best_model_has_the_flags_of_its_training(tmp_path, is_chief):
             task=types.SimpleNamespace(save=lambda *given: saved.append(given)),
         ),
         task_model=types.SimpleNamespace(model="model"),
+        run=None,
         files=types.SimpleNamespace(is_chief=is_chief, tokenizer="tokenizer"),
     )
     best = str(tmp_path / "best")
@@ -81,3 +82,10 @@ def test_the_best_model_has_the_flags_of_its_training(tmp_path, is_chief):
     assert saved == [("model", best, "tokenizer")]
     found = run_directory.training_flags(best)
     assert (found["task_name"], found["max_seq_length"]) == ("mrpc", 64)
+
+
+def test_too_few_examples_for_a_batch_are_refused_with_what_helps():
+    with pytest.raises(errors.InputError) as error:
+        finetuning.num_train_steps(17, 32, 1.0)
+    assert "--train_batch_size=32: 17 examples" in str(error.value)
+    assert "--num_train_epochs" in str(error.value)
