@@ -497,9 +497,12 @@ def parse_json(data: bytes, path: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=read_object)
     except json.JSONDecodeError as error:
+        reason = f"{error.msg} at column {error.colno}"
+        if text and error.pos == 0:
+            line = text.splitlines()[0]
+            reason = f"the file begins with {line[:40]!r}"
         raise errors.InputError(
-            f"{path}:{error.lineno}: malformed JSON: {error.msg} at column "
-            f"{error.colno}"
+            f"{path}:{error.lineno}: malformed JSON: {reason}"
         ) from None
     except ValueError as error:  # A number of thousands of digits.
         raise errors.InputError(f"{path}: malformed JSON: {error}") from None

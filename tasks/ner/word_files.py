@@ -265,7 +265,8 @@ def _lines(
         if len(cells) != width:
             raise errors.InputError(
                 f"{path}:{number}: {len(cells)} column(s), but line {first} "
-                f"has {width}"
+                f"has {width}; each line is one word with its columns, and "
+                "raw text is for --text_file"
             )
         if _is_between_words(cells, word):
             between.append(number)

@@ -649,6 +649,8 @@ def test_what_is_no_file_is_named(tmp_path, name):
     [
         ("a.json", b'{"a":\n "\xff"}', ":2: not UTF-8 text"),
         ("a.json", b'{"a":\n {,', ":2: malformed JSON: .* at column 3"),
+        ("a.csv", b"text,label\n", ":1: malformed JSON: .* with 'text,label'"),
+        ("a.json", b"", ":1: malformed JSON: Expecting value at column 1"),
         ("a.json", b"[" * 200000, ": malformed JSON: .* within each other"),
         ("a.json.gz", gzip.compress(b"[1, 2, 3]")[:-9], ": .* cut off"),
         ("a.json.gz", b"[]", ": not compressed, or in another way"),
@@ -658,7 +660,9 @@ def test_what_is_no_file_is_named(tmp_path, name):
         ("a.json.zst", b"\x28\xb5\x2f\xfd", ": Truncated"),
         ("a.json.zst", b"[]", ": not compressed, or in another way"),
     ],
-    ids="bytes json depth gz no_gz bz2_as_gz bz2 no_bz2 zst no_zst".split(),
+    ids=(
+        "bytes json csv empty depth gz no_gz bz2_as_gz bz2 no_bz2 zst no_zst"
+    ).split(),
 )
 def test_what_cannot_be_read_is_named(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)

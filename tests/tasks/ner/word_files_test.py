@@ -168,7 +168,9 @@ def test_columns_that_are_no_tags_can_be_left_out(read):
     "text, options, message",
     [
         pytest.param(
-            "a X O\nb O\n", {}, r":2: 2 column\(s\), but line 1 has 3"
+            "a X O\nb O\n",
+            {},
+            r":2: 2 column\(s\), but line 1 has 3; .*raw text .*--text_file",
         ),
         pytest.param("\n\n-DOCSTART- O\n\n", {}, "holds no words"),
         pytest.param("", {}, "holds no words"),
