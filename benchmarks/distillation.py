@@ -124,7 +124,7 @@ if __name__ == "__main__":
             "output_dir": "DATA/distilled",
             "tasks": "MRPC",
             "forms": "teacher,taught",
-            "layers": "1",
+            "layers": "0",
             "num_seeds": 1,
             "max_seq_length": 16,
             "train_batch_size": 2,
