@@ -451,25 +451,34 @@ def majority_note(evaluation: Evaluation) -> str:
     )
 
 
-def warn_of_one_label(evaluation: Evaluation, name: str) -> None:
+def warn_of_one_label(
+    evaluation: Evaluation, name: str, *, has_windows: bool = False
+) -> None:
     """Logs a warning if the model predicts one label for all examples.
 
     Args:
       evaluation: the predictions.
       name: the file of the examples.
+      has_windows: whether texts are divided into windows.
     """
     task, truth = evaluation.task, evaluation.label_ids
     if task.kind != examples.CLASSIFICATION or len(np.unique(truth)) == 1:
         return
     predicted = np.unique(outcomes.decisions(task.kind, evaluation.logits))
     if len(predicted) == 1:
+        advice = "another --learning_rate, other seeds (--num_seeds)"
+        if has_windows:
+            advice += (
+                ", --window_pooling=max, a first run of the head alone "
+                "(--freeze_embeddings --freeze_layers)"
+            )
         logging.warning(
             "%s: the model predicts %r for all %d examples: it has not learned "
-            "to tell the labels apart; what helps: more examples or epochs, "
-            "another --learning_rate, other seeds (--num_seeds)",
+            "to tell the labels apart; what helps: more examples or epochs, %s",
             name,
             task.labels[int(predicted[0])],
             len(truth),
+            advice,
         )
 
 

@@ -220,7 +220,9 @@ class ClassificationTask:
         """See jobs.task.Task."""
         sets = [self.sets.read(split) for split in self.dev_splits]
         name = os.path.basename(sets[0].path.rstrip("/"))
-        sentence_outputs.warn_of_one_label(evaluation, name)
+        sentence_outputs.warn_of_one_label(
+            evaluation, name, has_windows=self.windows is not None
+        )
         metrics = self.sets.metrics
         return Description(
             scores=self.scores(evaluation.values, step)._replace(

@@ -174,6 +174,9 @@ def test_a_model_that_predicts_one_label_is_warned_of(
     sentence_outputs.warn_of_one_label(made, "dev.csv")
     expected = "dev.csv: the model predicts 'good' for all 3 examples"
     assert (expected in caplog.text) == is_warned
+    assert "--freeze_layers" not in caplog.text
+    sentence_outputs.warn_of_one_label(made, "dev.csv", has_windows=True)
+    assert ("--freeze_layers" in caplog.text) == is_warned
 
 
 def test_every_value_of_a_regression_is_drawn():
