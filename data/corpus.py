@@ -337,7 +337,8 @@ def read_parquet(
     rows. A text column is read alone.
 
     Raises:
-      InputError: the file is not a table, or has no such column of text.
+      InputError: the file is not a table, is damaged, or has no such column
+        of text.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -353,9 +354,18 @@ def read_parquet(
             if text_column is not None:
                 _check_column(path, table.schema_arrow, text_column)
             columns = text_column and [text_column]
+            expected = table.metadata.num_rows
             for batch in table.iter_batches(_PARQUET_ROWS, columns=columns):
                 rows += len(batch)
-                yield batch, size * rows // table.metadata.num_rows
+                if rows > expected:
+                    break
+                yield batch, size * rows // expected
+            if rows != expected:
+                few_or_many = "fewer" if rows < expected else "more"
+                raise errors.InputError(
+                    f"{path}: damaged: it has {few_or_many} rows than the "
+                    f"{expected} of its footer"
+                )
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None):
             raise

@@ -474,6 +474,25 @@ def test_blocks_of_parquet_are_small_and_cover_the_file(tmp_path):
     ]
 
 
+def test_numbers_of_rows_in_parquet_are_not_believed(tmp_path):
+    path = tmp_path / "a.parquet"
+    table(path, ["a", "b", "c"])
+    data = path.read_bytes()
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    refused = 0
+    # 3 and 4 as zigzag integers: numbers of rows, and others.
+    for place in range(start, len(data) - 8):
+        for value in (0, 8) if data[place] == 6 else ():
+            path.write_bytes(data[:place] + bytes([value]) + data[place + 1 :])
+            try:
+                batches = [x for x, _ in corpus.read_parquet(str(path))]
+            except errors.InputError as error:
+                refused += "rows than the" in str(error)
+            else:
+                assert sum(map(len, batches)) == 3
+    assert refused >= 4  # Of the table and of its row group.
+
+
 def test_bad_parquet_is_named(tmp_path):
     path = tmp_path / "a.parquet"
 
