@@ -159,9 +159,9 @@ def check_kind(
 
 def has_bilstm(path: str) -> bool:
     """Returns whether config.json says that a model on a disk has a BiLSTM."""
-    folder = file_system.folder_of(path) or "."
-    config = {} if file_system.is_remote(path) else _config(folder)
-    return bool(config.get("bilstm_size"))
+    if file_system.is_remote(path):
+        return False
+    return bool(_config(file_system.folder_of(path) or ".").get("bilstm_size"))
 
 
 def _config(folder: str) -> dict[str, Any]:

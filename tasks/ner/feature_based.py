@@ -491,10 +491,11 @@ def run(config: settings.NerConfig) -> None:
     ]
     earlier_results = [Result.read(run.folder, run.settings) for run in runs]
     if config.do_train:
-        for run in runs:
-            loop.check_settings(
-                run.folder, run.checkpoint_settings, config.loop
-            )
+        for run, earlier in zip(runs, earlier_results, strict=True):
+            if earlier is None:
+                loop.check_settings(
+                    run.folder, run.checkpoint_settings, config.loop
+                )
         assembly.write_run_config(config, strategy)
     os.makedirs(folder, exist_ok=True)
     if job.is_chief:
