@@ -120,11 +120,12 @@ class Clients:
             asyncio.create_task(self._client(number))
             for number in range(self._config.clients)
         ]
-        bursts = asyncio.create_task(self._bursts())
+        if self._config.burst_every:
+            tasks.append(asyncio.create_task(self._bursts()))
         step = self._config.requests // 10
         while self.counts["answered"] < self._config.requests:
             await asyncio.sleep(0.05)
-            if any(task.done() for task in (*tasks, bursts)):
+            if any(task.done() for task in tasks):
                 break
             if self.counts["answered"] >= step * (len(self.memory) + 1):
                 self.memory.append(resident(self._server.process.pid))
@@ -136,7 +137,7 @@ class Clients:
                 )
         self._is_ending = True
         self._server.process.send_signal(signal.SIGTERM)
-        await asyncio.gather(bursts, *tasks)
+        await asyncio.gather(*tasks)
         self.counts["exit code"] = await asyncio.to_thread(
             self._server.process.wait, 60
         )
@@ -155,14 +156,12 @@ class Clients:
 
     async def _bursts(self) -> None:
         """Sends requests at twice the rate of before, again and again."""
-        if not self._config.burst_every:
-            return await asyncio.Event().wait()
         rng, loop = random.Random(-1), asyncio.get_running_loop()
         while True:
             before, since = self.counts["answered"], loop.time()
             while loop.time() < since + self._config.burst_every:
                 if self._is_ending:
-                    return None
+                    return
                 await asyncio.sleep(0.05)
             answered = self.counts["answered"] - before
             rate = 2 * answered / (loop.time() - since)

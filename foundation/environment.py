@@ -20,12 +20,15 @@ _former_hook = sys.excepthook
 def _is_command():
     """Returns whether the program is of this checkout.
 
-    Others, which `import bert`, keep their own errors.
+    Others, which `import bert`, keep their own errors. Those in the environment
+    of the checkout, such as pytest, are others.
     """
     main = getattr(sys.modules.get("__main__"), "__file__", None)
-    folder = os.path.dirname(os.path.realpath(main)) if main else None
+    if main is None:
+        return False
     checkout = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    return folder in (checkout, os.path.join(checkout, "benchmarks"))
+    path = os.path.relpath(os.path.realpath(main), checkout)
+    return path.split(os.sep)[0] not in (os.pardir, ".venv")
 
 
 def _end(problem):

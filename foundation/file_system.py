@@ -784,7 +784,7 @@ def _temporary_folder(path: str) -> Iterator[str]:
         finally:
             with contextlib.suppress(OSError):
                 _put_back(temporary, path)
-                _remove_folder(temporary)
+                _remove_temporary(temporary)
 
 
 def _locked_folder(path: str) -> tuple[str, BinaryIO]:
@@ -821,7 +821,7 @@ def _stale_folder(temporary: str) -> Iterator[bool]:
         yield True
 
 
-def _remove_folder(temporary: str) -> None:
+def _remove_temporary(temporary: str) -> None:
     """Removes a temporary folder; the lock, which its remover has, last."""
     for name in set(os.listdir(temporary)) - {_LOCK}:
         inner = os.path.join(temporary, name)
@@ -894,7 +894,7 @@ def _remove_stale(path: str) -> None:
                 with _stale_folder(temporary) as is_stale:
                     if is_stale:
                         _put_back(temporary, path)
-                        _remove_folder(temporary)
+                        _remove_temporary(temporary)
                 continue
             # NFS locks only files that are open for writing.
             with open(temporary, "r+b") as file:

@@ -537,12 +537,13 @@ class Loop:
     def _train(self, train_step: steps.TrainStep, batches: Any) -> None:
         """Calls the compiled steps until the phase ends."""
         flags = self.options.flags
-        steps_per_call, is_first = 1, True
+        steps_per_call = 1
         seen_shapes: set[bytes] = set()
         while self.progress.step < self._end():
             number = min(steps_per_call, self._steps_to_next_action())
             self._profile()
             started = time.monotonic()
+            is_first = not seen_shapes
             with progress_lib.notice(_COMPILING) if is_first else nullcontext():
                 results = self._call(train_step, batches, number)
             seconds = time.monotonic() - started
@@ -557,7 +558,6 @@ class Loop:
             else:
                 self.writer.leave_out(number, seconds)
             seen_shapes |= shapes
-            is_first = False
             stop_signal, seconds_per_step, elapsed = self._agree(
                 seconds / number, started + seconds - self._begun
             )

@@ -38,10 +38,10 @@ def line_of(*arguments):
     return line
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "benchmarks/onnx_scores.py"])
 def test_without_the_environment_a_command_says_what_to_do(command):
     line = line_of(command, "--help")
-    assert line.startswith(f"{command}: ")
+    assert line.startswith(f"{pathlib.Path(command).name}: ")
     for words in ("'absl'", ".venv/bin/activate", "make install"):
         assert words in line
 
