@@ -7,8 +7,7 @@ A document has the beginnings of eight paragraphs of SQuAD's articles. One of
 them, at a random position, is of the article that is the document's label; the
 others are of articles that are no label. run_classifier.py is trained on
 
-    paragraph             the telling paragraphs alone: the most that can be
-                          learned
+    paragraph             the paragraphs of the labels alone: an upper bound
     cut                   the documents, cut at the maximum length
     mean, max, attention  the documents, divided into windows whose logits are
                           pooled so
@@ -53,7 +52,7 @@ class Config:
     num_articles: int = field("Articles that are labels.", 20, at_least=2)
     num_paragraphs: int = field("Paragraphs of a document.", 8, at_least=2)
     paragraph_words: int = field(
-        "Words of a paragraph; what is behind them is left out.", 20, at_least=1
+        "Words kept of each paragraph, from its beginning.", 20, at_least=1
     )
     per_article: int = field("Paragraphs used of each label.", 60, at_least=5)
     copies: int = field(
