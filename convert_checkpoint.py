@@ -23,7 +23,7 @@ To add words to the vocabulary, and positions for longer texts:
 import dataclasses
 from typing import Literal
 
-from foundation import config_flags, file_system
+from foundation import config_flags, copies, file_system
 
 field = config_flags.field
 # Flags that only make sense with --output.
@@ -137,7 +137,7 @@ def main(config: ConversionConfig) -> int:
         bert_config = None
         if config.bert_config_file:
             bert_config = BertConfig.from_json_file(
-                file_system.local(config.bert_config_file)
+                copies.local(config.bert_config_file)
             )
         checkpoint = conversion.load(
             source,

@@ -22,7 +22,7 @@ One run on both, with all questions shuffled together:
 
 import dataclasses
 
-from foundation import config_flags, file_system
+from foundation import atomic, config_flags, file_system
 
 field = config_flags.field
 
@@ -59,7 +59,7 @@ def main(config: TriviaqaConfig) -> None:
     squad, counts = triviaqa.convert(
         config.input_file, config.evidence_dir, max_words=config.max_words
     )
-    file_system.write_text(config.output_file, triviaqa.to_json(squad))
+    atomic.write_text(config.output_file, triviaqa.to_json(squad))
     print(
         f"{config.output_file}: {counts.kept} pages with an answer, of "
         f"{counts.pages} that {counts.questions} questions name; "

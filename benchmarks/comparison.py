@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple
 import load
 import smoke
 
-from foundation import config_flags, errors, file_system
+from foundation import atomic, config_flags, errors
 
 field = config_flags.field
 PEER_PYTHON = "Python with absl-py, torch and transformers; None: ours only."
@@ -102,7 +102,7 @@ class ScoreComparison:
             )
         refuse_other_recipe(self.output_dir, found or recipe, recipe)
         os.makedirs(self.output_dir, exist_ok=True)
-        file_system.write_json(path, recipe)
+        atomic.write_json(path, recipe)
 
     def our_flags(self, *names: str, **others: object) -> list[str]:
         """Returns --name=value for OUR_FLAGS, the named fields, and others."""

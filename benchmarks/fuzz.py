@@ -57,7 +57,7 @@ from pyarrow import parquet
 
 from data import corpus, examples, manifest, pipelines, records, text_files
 from export import rest_format, servable, tensorflow_engine
-from foundation import config_flags, errors, file_system
+from foundation import atomic, config_flags, errors, file_system
 from modeling import models
 from tasks.classification import sentence_tasks, settings
 from tasks.ner import word_files
@@ -921,7 +921,7 @@ class State:
     def save(self) -> None:
         """Writes the counts."""
         if self._path:
-            file_system.write_json(self._path, self.values)
+            atomic.write_json(self._path, self.values)
 
     def table(self) -> str:
         """Returns the counts as a table."""

@@ -36,7 +36,7 @@ import comparison
 import examples
 import smoke
 
-from foundation import config_flags, errors, file_system, metadata
+from foundation import atomic, config_flags, errors, file_system, metadata
 
 field = config_flags.field
 _MAX_STEPS = 1_000_000  # More than any time allows.
@@ -313,7 +313,7 @@ def measure_once(config: Config, side: str, seed: int) -> dict[str, float]:
         os.makedirs(folder)
         scores = {"ours": ours, "peer": peer}[side](config, folder, seed)
         found = {"recipe": recipe, "scores": scores}
-        file_system.write_json(path, found)
+        atomic.write_json(path, found)
     comparison.refuse_other_recipe(path, found["recipe"], recipe)
     return found["scores"]
 
@@ -323,7 +323,7 @@ def _write_rows(task, split: str, path: str) -> None:
     rows = list(task.read(split))
     file_system.make_folder(os.path.dirname(path))
     pairs = [example.second[0] for example in rows if example.second]
-    file_system.write_json(
+    atomic.write_json(
         path,
         {
             "text": [example.first for example in rows],

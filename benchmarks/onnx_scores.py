@@ -27,7 +27,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
 import smoke
 
-from foundation import config_flags, file_system
+from foundation import atomic, config_flags, file_system
 
 field = config_flags.field
 TOLERANCE = 1e-4
@@ -284,7 +284,7 @@ def squad(
         article["paragraphs"] = [x for x in article["paragraphs"] if x["qas"]]
     path = os.path.join(config.output_dir, "questions.json")
     os.makedirs(config.output_dir, exist_ok=True)
-    file_system.write_json(path, values)
+    atomic.write_json(path, values)
     questions = dataset.read(path)
     sizes = WindowSizes(
         max_seq_length=length,

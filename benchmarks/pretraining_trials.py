@@ -44,7 +44,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 import comparison
 import smoke
 
-from foundation import config_flags, file_system, metadata
+from foundation import atomic, config_flags, file_system, metadata
 
 field = config_flags.field
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
@@ -167,7 +167,7 @@ def _training_flags(config: Config, stage: Stage, folder: str) -> dict:
     model["initializer_range"] = 0.57 / math.sqrt(model["hidden_size"])
     path = os.path.join(folder, "bert_config.json")
     file_system.make_folder(folder)
-    file_system.write_json(path, model)
+    atomic.write_json(path, model)
     shards = os.path.join(config.output_dir, "*")
     flags = {
         "bert_config_file": path,
@@ -209,7 +209,7 @@ def plan(config: Config, stage: Stage, folder: str, flags: dict) -> str:
         steps = max(1, round(60 * minutes / per_step))
         phases.append(f"{length}:{steps}")
         print(f"  length {length}: {per_step:.3f} s a step", flush=True)
-    file_system.write_json(path, {"phases": ",".join(phases)})
+    atomic.write_json(path, {"phases": ",".join(phases)})
     return ",".join(phases)
 
 
@@ -240,8 +240,8 @@ def grow(model_dir: str, num_layers: int) -> None:
         with open(config_path) as file:
             values = json.load(file)
         values["num_hidden_layers"] = num_layers
-        file_system.write_json(config_path, values)
-    with file_system.replacing(path) as temporary:
+        atomic.write_json(config_path, values)
+    with atomic.replacing(path) as temporary:
         safetensors.save_file(tensors, temporary, {"format": "pt"})
 
 
@@ -304,7 +304,7 @@ def measure(config: Config) -> dict[str, Any]:
             "loss": float(values["masked_lm_loss"]),
             "accuracy": float(values["masked_lm_accuracy"]),
         }
-        file_system.write_json(path, found)
+        atomic.write_json(path, found)
     comparison.refuse_other_recipe(path, found["config"], given)
     return found
 

@@ -53,7 +53,7 @@ def classifier(folder: pathlib.Path) -> None:
 
 def records(folder: pathlib.Path) -> None:
     """Writes DATA/records.tfrecord and DATA/bert_config.json."""
-    from foundation import file_system
+    from foundation import atomic
     from tests import tiny_runs
 
     command = [sys.executable, str(ROOT / "create_pretraining_data.py")]
@@ -63,7 +63,7 @@ def records(folder: pathlib.Path) -> None:
     command += ["--max_seq_length=32", "--max_predictions_per_seq=5"]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     config = tiny_runs.config(_words(folder))
-    file_system.write_json(str(folder / "bert_config.json"), config.to_dict())
+    atomic.write_json(str(folder / "bert_config.json"), config.to_dict())
 
 
 def _nothing(folder: pathlib.Path) -> None:

@@ -34,7 +34,7 @@ from data import schema as schemas
 from data import sequences
 from data.tokenization import vocabulary as vocabularies
 from data.tokenization import wordpiece
-from foundation import errors, file_system, metadata, progress, stamp
+from foundation import atomic, errors, file_system, metadata, progress, stamp
 
 FORMAT_VERSION = 1
 SUFFIX = ".json"
@@ -582,7 +582,7 @@ def read_sidecar(path: str) -> dict[str, Any]:
 
 def write_sidecar(path: str, sidecar: Mapping[str, Any]) -> None:
     """Writes what a file was made from, after the file."""
-    file_system.write_json(path + SUFFIX, sidecar, indent=1)
+    atomic.write_json(path + SUFFIX, sidecar, indent=1)
 
 
 def remove_sidecar(path: str) -> None:

@@ -32,7 +32,7 @@ from absl import logging
 
 from data import records, schema
 from data.pretraining import masking
-from foundation import errors, file_system, metadata
+from foundation import atomic, errors, file_system, metadata
 
 if typing.TYPE_CHECKING:
     from data.tokenization import vocabulary as vocabularies
@@ -142,7 +142,7 @@ class Manifest:
 
 def write(path: str, manifest: Manifest) -> None:
     """Writes the manifest atomically."""
-    file_system.write_json(path, dataclasses.asdict(manifest), indent=1)
+    atomic.write_json(path, dataclasses.asdict(manifest), indent=1)
 
 
 def read(path: str) -> Manifest:

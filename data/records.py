@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from data import schema as schemas
-from foundation import errors, file_system
+from foundation import atomic, errors, file_system
 
 _CHUNK_BYTES = 1 << 21  # The byte matrix fits in the processor's cache.
 _TABLE_SIZE = 1 << 16  # Integers below it are looked up, not computed.
@@ -234,7 +234,7 @@ class ShardWriter:
 
     def __enter__(self) -> "ShardWriter":
         """Opens a temporary file beside the shard."""
-        temporary = self._stack.enter_context(file_system.replacing(self.path))
+        temporary = self._stack.enter_context(atomic.replacing(self.path))
         self._writer = self._stack.enter_context(
             tf.io.TFRecordWriter(temporary, compression_type(self.path))
         )

@@ -27,7 +27,7 @@ from data.features import Features
 from data.tokenization import vocabulary
 from export import keras_layers, opened_model
 from export.opened_model import OpenedModel
-from foundation import config_flags, errors, file_system
+from foundation import atomic, config_flags, errors
 from jobs.task_model import TaskModel
 from tasks.classification import outcomes, sentence_tasks
 from tasks.fill_mask import masked_words
@@ -442,7 +442,7 @@ class Model:
         self._save_settings(directory)
         flags = {**self._trained, **self._flags()}
         if flags:  # As a training leaves them: commands read texts as now.
-            file_system.write_json(
+            atomic.write_json(
                 os.path.join(directory, config_flags.RUN_CONFIG),
                 flags | {"do_train": True},
             )

@@ -31,7 +31,7 @@ from export import (
     served_model,
     text_graph,
 )
-from foundation import errors, file_system
+from foundation import atomic, errors
 from tasks.ner import tagging
 from weights import kinds, model_directory, tokenizer_files
 
@@ -80,7 +80,7 @@ def save(
         "operators": "standard" if standard else "onnxruntime",
         "onnx": onnx.__version__,
     }
-    with file_system.replacing_folder(directory) as temporary:
+    with atomic.replacing_folder(directory) as temporary:
         os.makedirs(temporary, exist_ok=True)
         path = os.path.join(temporary, onnx_names.MODEL)
         _write(model, path, precision)
@@ -103,10 +103,10 @@ def save(
         )
         if graph.task == kinds.TOKEN_CLASSIFICATION:
             tagging.save_crf(graph.model, graph.labels or (), temporary)
-        file_system.write_text(
+        atomic.write_text(
             os.path.join(temporary, "README.md"), _readme(model, description)
         )
-        file_system.write_json(
+        atomic.write_json(
             os.path.join(temporary, served_model.DESCRIPTION), description
         )
     text = "exported; to serve it: serve.py --engine=onnxruntime --models=%s"

@@ -36,7 +36,7 @@ from absl import logging
 
 from data.tokenization import wordpiece
 from export import input_checks, model_inputs, served_model, text_graph
-from foundation import errors, file_system
+from foundation import atomic, errors, file_system
 from weights import kinds
 
 FORMAT_VERSION = 1
@@ -238,7 +238,7 @@ def save(
     check_folder(directory)
     _warn_of_path(directory)
     description = describe(graph, precision)
-    with file_system.replacing_folder(directory) as temporary:
+    with atomic.replacing_folder(directory) as temporary:
         with tempfile.TemporaryDirectory() as scratch:
             vocab_file = os.path.join(scratch, _VOCABULARY)
             graph.tokenizer.vocabulary.to_file(vocab_file)
@@ -248,8 +248,8 @@ def save(
             with without_notices():
                 tf.saved_model.save(module, temporary, signatures=signatures)
         path = os.path.join(temporary, "README.md")
-        file_system.write_text(path, readme(description))
-        file_system.write_json(
+        atomic.write_text(path, readme(description))
+        atomic.write_json(
             os.path.join(temporary, served_model.DESCRIPTION), description
         )
     text = "exported; to serve it: serve.py --models=%s"

@@ -8,7 +8,7 @@ import os
 import re
 
 from export import onnx_names
-from foundation import errors, file_system
+from foundation import atomic, errors, file_system
 
 _NAME = re.compile(r"[\w.-]+")
 # Name of an engine -> the file that a directory must have.
@@ -76,14 +76,14 @@ def find_version(directory: str, file: str) -> tuple[int, str]:
       InputError: there is none.
     """
     # export_model.py may have been killed while it replaced one.
-    file_system.restore_folder(directory)
+    atomic.restore_folder(directory)
     if file_system.is_file(os.path.join(directory, file)):
         return 1, directory
     if not file_system.is_folder(directory):
         is_file = file_system.exists(directory)
         problem = "is a file, not a" if is_file else "no such"
         raise errors.InputError(f"--models: {directory}: {problem} directory")
-    file_system.restore_folders(directory)
+    atomic.restore_folders(directory)
     for version in sorted(versions(directory), reverse=True):
         path = os.path.join(directory, str(version))
         if file_system.is_file(os.path.join(path, file)):

@@ -56,7 +56,7 @@ from typing import Any, NoReturn, TypeVar
 
 from absl import flags, logging
 
-from foundation import errors, file_system, stamp
+from foundation import atomic, errors, file_system, stamp
 
 if typing.TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -539,7 +539,7 @@ def write_run_config(config: Any, output_dir: str) -> None:
     """Writes the resolved config as run_config.json, atomically."""
     file_system.make_folder(output_dir)
     path = os.path.join(output_dir, RUN_CONFIG)
-    file_system.write_json(path, flat_values(config))
+    atomic.write_json(path, flat_values(config))
 
 
 class _Formatter(std_logging.Formatter):

@@ -4,6 +4,10 @@
 Other exceptions are defects of this project and keep their traceback.
 """
 
+# Before any package that may be missing, and what an old Python cannot run.
+import foundation.environment  # noqa: F401
+
+# isort: split
 import errno
 import functools
 import os

@@ -1,26 +1,19 @@
 """Files as users name them: on a disk or in a bucket, plain or compressed.
 
-    with file_system.replacing("out/a.npy") as temporary:   atomic writing
-        numpy.save(temporary, values)
-    with file_system.replacing_folder("out/model") as temporary:    of a folder
-        save(model, temporary)
-    file_system.write_text("gs://bucket/out/kept.json", text)
     file_system.read_json(file_system.find("train.json"))   or train.json.gz
-    file_system.local("gs://bucket/out/config.json")
-        -> /tmp/copies-.../gs/bucket/out/config.json
+    file_system.read_text("gs://bucket/out/kept.json")
+    file_system.matches("shards/train-*")
 
 A path with "://" is remote and needs tf.io.gfile. TensorFlow takes seconds to
-import, so only remote paths import it.
+import, so only remote paths import it. `atomic` writes files, `copies` gives
+remote files to code that reads disks only.
 """
 
 import bz2
 import collections
 import contextlib
-import ctypes
 import errno
-import fcntl
 import fnmatch
-import functools
 import glob
 import gzip
 import hashlib
@@ -30,42 +23,23 @@ import os
 import re
 import shutil
 import stat
-import tempfile
-import time
-import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 from foundation import errors
 
 BinaryFile = io.RawIOBase | io.BufferedIOBase
 _FIRST_BYTES = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
 COMPRESSED = tuple(_FIRST_BYTES)
-# Temporary files and folders are called .NAME.0123456789ab.incomplete.
-INCOMPLETE = ".incomplete"
-_DIGITS = 12
-_TEMPORARY = re.compile(rf"\.(.+)\.[0-9a-f]{{{_DIGITS}}}{INCOMPLETE}", re.S)
-# In a temporary folder: the file that its process locks, the folder or file
-# that is written, and the earlier folder between the two renames of a swap.
-_LOCK, _NEW, _OLD = "lock", "new", "old"
 # Special in the patterns of TensorFlow's glob.
 PATTERN = re.compile(r"[*?[\\]")
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # Of Linux's renameat2.
 # Stands in a checkout for a file that Git LFS has not fetched.
 _POINTER = b"version https://git-lfs"
 # What the system answers about paths where nothing is or can be.
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
-# Buckets have no locks: an older temporary file is that of a killed run.
-_STALE_SECONDS = 24 * 3600
 _BLOCK_BYTES = 1 << 22
 _MOST_COMMAS = 8  # Of a name. A bucket needs requests for each.
-
-# Folder -> names of files that this process has written there; see
-# `take_written`.
-_WRITTEN: dict[str, set[str]] = {}
-# Remote path -> length and modification time of the file when it was copied.
-_COPIED: dict[str, tuple[int, int]] = {}
 
 
 def is_remote(path: str) -> bool:
@@ -88,7 +62,7 @@ def exists(path: str) -> bool:
       OSError: the system cannot tell, as on a disk that fails. What is there
         must not be taken for missing, and made again.
     """
-    return _gfile().exists(path) if is_remote(path) else bool(_mode(path))
+    return gfile().exists(path) if is_remote(path) else bool(_mode(path))
 
 
 def is_file(path: str) -> bool:
@@ -104,7 +78,7 @@ def is_regular(path: str) -> bool:
 def is_folder(path: str) -> bool:
     """Returns whether there is a folder; see `exists`."""
     if is_remote(path):
-        return _gfile().isdir(path)
+        return gfile().isdir(path)
     return stat.S_ISDIR(_mode(path))
 
 
@@ -124,13 +98,13 @@ def entries(folder: str) -> list[str]:
     """Returns the names of the files and folders in a folder."""
     if not is_remote(folder):
         return os.listdir(folder)
-    return [name.rstrip("/") for name in _gfile().listdir(folder)]
+    return [name.rstrip("/") for name in gfile().listdir(folder)]
 
 
 def size(path: str) -> int:
     """Returns the length of a file in bytes."""
     if is_remote(path):
-        return _gfile().stat(path).length
+        return gfile().stat(path).length
     return os.path.getsize(path)
 
 
@@ -141,7 +115,7 @@ def matches(pattern: str) -> list[str]:
       OSError: a folder cannot be read. Its files must not be left out.
     """
     if is_remote(pattern):
-        return _gfile().glob(pattern)
+        return gfile().glob(pattern)
     quoted = re.sub(r"\\(.)", lambda found: glob.escape(found[1]), pattern)
     # As TensorFlow names files without a folder: manifests have these names.
     folder = "" if os.path.dirname(pattern) else os.path.join(".", "")
@@ -238,7 +212,7 @@ def check_output_folder(path: str, flag: str) -> None:
 def make_folder(path: str) -> None:
     """Makes a folder and its parents where they are missing."""
     if is_remote(path):
-        _gfile().makedirs(path)
+        gfile().makedirs(path)
     else:
         os.makedirs(path, exist_ok=True)
 
@@ -246,7 +220,7 @@ def make_folder(path: str) -> None:
 def remove(path: str) -> None:
     """Removes a file."""
     if is_remote(path):
-        _gfile().remove(path)
+        gfile().remove(path)
     else:
         os.remove(path)
 
@@ -265,7 +239,7 @@ def remove_folder(path: str) -> None:
         folder that it is in.
     """
     if is_remote(path):
-        _gfile().rmtree(path)
+        gfile().rmtree(path)
         return
     try:
         shutil.rmtree(path)
@@ -374,7 +348,7 @@ class _RemoteFile(io.RawIOBase):
     """GFile as a file of Python, which decompressors and pyarrow need."""
 
     def __init__(self, path: str):
-        self._file = _gfile().GFile(path, "rb")
+        self._file = gfile().GFile(path, "rb")
 
     def readable(self) -> bool:
         return True
@@ -462,11 +436,13 @@ def read_text(path: str) -> str:
     """Returns the text of a UTF-8 file.
 
     Raises:
-      InputError: a remote file is missing.
+      InputError: a remote file is missing, or it is a pointer of Git LFS.
       OSError: a file on this disk cannot be read.
     """
-    with io.BufferedReader(_DiskFile(local(path))) as file:
-        return io.TextIOWrapper(file, "utf-8").read()
+    if is_remote(path) and not is_file(path):
+        raise errors.InputError(f"{path}: no such file")
+    with open_binary(path) as file:
+        return io.TextIOWrapper(io.BytesIO(file.read()), "utf-8").read()
 
 
 def read_json(path: str) -> Any:
@@ -533,184 +509,6 @@ def sha256(path: str) -> str:
 
 
 @contextlib.contextmanager
-def replacing(
-    path: str, *, on_disk: bool = False, own_folder: bool = False
-) -> Iterator[str]:
-    """Yields a temporary path to write to, and then renames it to `path`.
-
-    The temporary file is beside `path`. On a disk, its data is flushed to the
-    disk before the rename, and the folder after it, so that a power failure
-    leaves the old file or the complete new one. An exception removes it. What
-    killed runs left of the same file is removed first.
-
-    Args:
-      path: path of the file, new or existing; its folder exists.
-      on_disk: whether the writer cannot write to buckets: then the temporary
-        path is on this disk even if `path` is remote, and the file is copied.
-      own_folder: whether the writer makes further temporary files beside the
-        file that it writes: then the temporary path is in a folder of its own,
-        which is removed with all of its files.
-    """
-    path = os.fspath(path)
-    _remove_stale(path)
-    if is_remote(path):
-        opened = _remote_temporary(path, on_disk)
-    elif own_folder:
-        opened = _inside_folder(path)
-    else:
-        opened = _temporary_file(path)
-    with opened as temporary:
-        yield temporary
-    folder, name = os.path.split(path)
-    _WRITTEN.setdefault(folder, set()).add(name)
-
-
-@contextlib.contextmanager
-def _temporary_file(path: str) -> Iterator[str]:
-    """Yields a locked file on this disk, which then replaces `path`."""
-    with naming(path):
-        file = None
-        while file is None:
-            temporary = _temporary(path)
-            file = _locked(temporary)
-        try:
-            with file:
-                yield temporary
-                replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                discard(temporary)
-            raise
-
-
-@contextlib.contextmanager
-def _inside_folder(path: str) -> Iterator[str]:
-    """Yields a path in a locked folder; its file then replaces `path`."""
-    with naming(path), _temporary_folder(path) as folder:
-        new_file = os.path.join(folder, _NEW)
-        yield new_file
-        replace(new_file, path)
-
-
-@contextlib.contextmanager
-def _remote_temporary(path: str, on_disk: bool) -> Iterator[str]:
-    """Yields a file in the bucket or on this disk; it then replaces `path`."""
-    temporary = _temporary(path)
-    with naming(path):
-        try:
-            if on_disk:
-                with tempfile.TemporaryDirectory() as scratch:
-                    copy = os.path.join(scratch, os.path.basename(path))
-                    yield copy
-                    _gfile().copy(copy, temporary)
-            else:
-                yield temporary
-            replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                discard(temporary)
-            raise
-
-
-@contextlib.contextmanager
-def replacing_folder(path: str) -> Iterator[str]:
-    """Yields the path of a folder to make, which then replaces `path`.
-
-    The new folder is flushed to the disk before it gets its name. Then the
-    earlier folder is removed. After a failure, the earlier folder still exists.
-    On file systems that cannot exchange two names, there is no folder of this
-    name for an instant; after a kill at this instant, `restore_folder` brings
-    the earlier folder back. Temporary folders of killed runs are removed first.
-
-    Args:
-      path: path of the folder, on this disk, new or existing.
-    """
-    path = os.path.abspath(path)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    _remove_stale(path)
-    with naming(path), _temporary_folder(path) as folder:
-        new_folder = os.path.join(folder, _NEW)
-        yield new_folder
-        # Now: a flush can fail, and must do so before anything is renamed.
-        flush_folder(new_folder)
-        _swap(new_folder, path, os.path.join(folder, _OLD))
-        _flush_entries(os.path.dirname(path))
-
-
-def _swap(new: str, path: str, aside: str) -> None:
-    """Gives a folder its name; an earlier one is then at `new` or `aside`."""
-    if not os.path.lexists(path):
-        os.rename(new, path)
-        return
-    if exchange(new, path):
-        return
-    os.rename(path, aside)
-    try:
-        os.rename(new, path)
-    except BaseException:
-        os.rename(aside, path)
-        raise
-
-
-def exchange(one: str, other: str) -> bool:
-    """Exchanges the names of two files or folders in one step.
-
-    Returns:
-      False if the file system or the system cannot do it.
-
-    Raises:
-      OSError: one of them is missing, or may not be renamed.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    try:
-        renameat2 = libc.renameat2
-    except AttributeError:  # A C library before 2018.
-        return False
-    failed = renameat2(
-        *(_AT_FDCWD, os.fsencode(one)),
-        *(_AT_FDCWD, os.fsencode(other)),
-        ctypes.c_uint(_RENAME_EXCHANGE),
-    )
-    if not failed:
-        return True
-    number = ctypes.get_errno()
-    # EPERM: some containers answer so to system calls that they do not know.
-    if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM):
-        return False
-    raise OSError(number, os.strerror(number), one, None, other)
-
-
-def restore_folder(path: str) -> None:
-    """Brings back a folder that a process was replacing when it was killed.
-
-    Does nothing where there is `path`, or where the process is alive.
-    """
-    if is_remote(path) or os.path.lexists(path):
-        return
-    path = os.path.abspath(path)
-    for temporary in _temporaries(path):
-        if os.path.lexists(os.path.join(temporary, _OLD)):
-            with _stale_folder(temporary) as is_stale:
-                if is_stale:
-                    _put_back(temporary, path)
-
-
-def restore_folders(parent: str) -> None:
-    """Brings back all such folders in a folder; see `restore_folder`."""
-    if is_remote(parent) or not os.path.isdir(parent):
-        return
-    for match in filter(None, map(_TEMPORARY.fullmatch, os.listdir(parent))):
-        restore_folder(os.path.join(parent, match[1]))
-
-
-def _put_back(temporary: str, path: str) -> None:
-    """Renames the earlier folder, if it was moved aside, to its old name."""
-    old = os.path.join(temporary, _OLD)
-    if os.path.lexists(old) and not os.path.lexists(path):
-        os.rename(old, path)
-
-
-@contextlib.contextmanager
 def naming(path: str, temporary: str | None = None) -> Iterator[None]:
     """Names `path` in errors of the system that name no file of the user.
 
@@ -743,255 +541,13 @@ def naming(path: str, temporary: str | None = None) -> Iterator[None]:
         raise OSError(number, os.strerror(number), path) from error
 
 
-def take_written(folder: str) -> set[str]:
-    """Returns the names of files written to a folder since the last call."""
-    return _WRITTEN.pop(folder, set())
-
-
-def _temporary(path: str) -> str:
-    folder, name = os.path.split(path)
-    unique = uuid.uuid4().hex[:_DIGITS]
-    return os.path.join(folder, f".{name}.{unique}{INCOMPLETE}")
-
-
-def _locked(path: str) -> BinaryIO | None:
-    """Creates and locks a file.
-
-    Returns:
-      None if another process removed it before it was locked; see
-      `_remove_stale`.
-    """
-    file = open(path, "wb")
-    with contextlib.suppress(OSError):  # Not every disk has locks.
-        fcntl.flock(file, fcntl.LOCK_EX)
-    with contextlib.suppress(FileNotFoundError):
-        if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-            return file
-    file.close()
-    return None
-
-
-@contextlib.contextmanager
-def _temporary_folder(path: str) -> Iterator[str]:
-    """Makes and locks a folder, and removes it with its contents.
-
-    It stays if it has the only copy of the earlier folder.
-    """
-    temporary, lock = _locked_folder(path)
-    with lock:
-        try:
-            yield temporary
-        finally:
-            with contextlib.suppress(OSError):
-                _put_back(temporary, path)
-                _remove_temporary(temporary)
-
-
-def _locked_folder(path: str) -> tuple[str, BinaryIO]:
-    """Makes a temporary folder and locks it; see `_locked`."""
-    while True:
-        temporary = _temporary(path)
-        os.mkdir(temporary)
-        try:
-            file = _locked(os.path.join(temporary, _LOCK))
-        except FileNotFoundError:  # The folder was removed.
-            continue
-        except OSError:  # A full disk.
-            os.rmdir(temporary)
-            raise
-        if file is not None:
-            return temporary, file
-
-
-@contextlib.contextmanager
-def _stale_folder(temporary: str) -> Iterator[bool]:
-    """Yields whether nobody has locked a temporary folder; locks it then."""
-    try:
-        # Its process may have been killed, or be alive, before it locked it.
-        lock = open(os.path.join(temporary, _LOCK), "ab")
-    except OSError:
-        yield False
-        return
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
-
-
-def _remove_temporary(temporary: str) -> None:
-    """Removes a temporary folder; the lock, which its remover has, last."""
-    for name in set(os.listdir(temporary)) - {_LOCK}:
-        inner = os.path.join(temporary, name)
-        if os.path.isdir(inner) and not os.path.islink(inner):
-            shutil.rmtree(inner)
-        else:
-            os.remove(inner)
-    os.remove(os.path.join(temporary, _LOCK))
-    os.rmdir(temporary)
-
-
-def replace(source: str, path: str) -> None:
-    """Flushes a complete file, then renames it to `path`."""
-    if is_remote(path):
-        _gfile().rename(source, path, overwrite=True)
-        return
-    _flush(source)
-    os.replace(source, path)
-    _flush_entries(os.path.dirname(path) or ".")
-
-
-def flush(path: str) -> None:
-    """Forces a file of this machine, if it exists, to the disk."""
-    if exists(path):
-        _flush(path)
-
-
-def flush_folder(folder: str) -> None:
-    """Forces a folder with all of its files and folders to the disk."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    for inner, _, names in os.walk(folder, onerror=fail):
-        for name in names:
-            _flush(os.path.join(inner, name))
-        _flush_entries(inner)
-
-
 def escaped(path: str) -> str:
     """Returns a pattern of `matches` that matches only this path."""
     return PATTERN.sub(r"\\\g<0>", path)
 
 
-def _temporaries(path: str) -> list[str]:
-    """Returns the temporary files and folders of `path`, on a disk."""
-    folder, name = os.path.split(path)
-    pattern = f".{glob.escape(name)}.{'?' * _DIGITS}{INCOMPLETE}"
-    return sorted(glob.glob(os.path.join(glob.escape(folder), pattern)))
-
-
-def _remove_stale(path: str) -> None:
-    """Removes temporary files and folders of `path` that killed runs have left.
-
-    On a disk, these are those that no process has locked. Restores `path` if
-    one of them has the only copy.
-    """
-    if is_remote(path):
-        folder, name = os.path.split(path)
-        names = f".{escaped(name)}.{'?' * _DIGITS}{INCOMPLETE}"
-        for temporary in _gfile().glob(os.path.join(escaped(folder), names)):
-            modified = _gfile().stat(temporary).mtime_nsec * 1e-9  # 0: unknown.
-            if modified and time.time() - modified > _STALE_SECONDS:
-                _gfile().remove(temporary)
-        return
-    for temporary in _temporaries(path):
-        # Another process may remove or rename it meanwhile.
-        with contextlib.suppress(OSError):
-            if os.path.isdir(temporary):
-                with _stale_folder(temporary) as is_stale:
-                    if is_stale:
-                        _put_back(temporary, path)
-                        _remove_temporary(temporary)
-                continue
-            # NFS locks only files that are open for writing.
-            with open(temporary, "r+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.remove(temporary)
-
-
-def write_bytes(path: str, data: bytes) -> None:
-    """Writes a file atomically; see `replacing`."""
-    with replacing(path, on_disk=True) as temporary:
-        with open(temporary, "wb") as file:
-            file.write(data)
-
-
-def write_text(path: str, text: str) -> None:
-    """Writes a UTF-8 file atomically; see `replacing`."""
-    write_bytes(path, text.encode("utf-8"))
-
-
-def write_json(path: str, value: Any, *, indent: int = 2) -> None:
-    """Writes a JSON file atomically; see `replacing`."""
-    write_text(path, json.dumps(value, indent=indent) + "\n")
-
-
-def local(path: str) -> str:
-    """Returns a path on this disk: the path itself, or that of a copy.
-
-    Copies last as long as the process, and are renewed when the file changes.
-
-    Raises:
-      InputError: a remote file is missing.
-    """
-    if not is_remote(path):
-        return path
-    if not is_file(path):
-        raise errors.InputError(f"{path}: no such file")
-    status = _gfile().stat(path)
-    stamp = (status.length, status.mtime_nsec)
-    copy = _copy_of(path)
-    # Some file systems store no modification times.
-    if not status.mtime_nsec or _COPIED.get(path) != stamp:
-        os.makedirs(os.path.dirname(copy), exist_ok=True)
-        with replacing(copy) as temporary:
-            _gfile().copy(path, temporary, overwrite=True)
-        _COPIED[path] = stamp
-    return copy
-
-
-def local_folder(folder: str, names: Sequence[str]) -> str:
-    """Returns a folder on this disk with copies of those files that exist.
-
-    Args:
-      folder: is returned as it is if it is on this disk.
-      names: names of the files to copy, unless the folder is on this disk.
-    """
-    if not is_remote(folder):
-        return folder
-    copy = _copy_of(folder)
-    os.makedirs(copy, exist_ok=True)
-    for name in names:
-        path = os.path.join(folder, name)
-        if is_file(path):
-            local(path)
-        elif _COPIED.pop(path, None):
-            os.remove(_copy_of(path))
-    return copy
-
-
-def _gfile() -> Any:
+def gfile() -> Any:
+    """Returns TensorFlow's functions for remote files."""
     import tensorflow as tf  # Not at the top: it takes seconds.
 
     return tf.io.gfile
-
-
-def _flush_entries(folder: str) -> None:
-    """Forces a folder's entries to the disk."""
-    with contextlib.suppress(OSError):  # Some network disks flush no folders.
-        _flush(folder)
-
-
-def _flush(path: str) -> None:
-    """Forces a file's data, or a folder's entries, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        with naming(path):
-            os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _copy_of(path: str) -> str:
-    """Returns the path of a remote file's copy, which ends like the file's."""
-    scheme, rest = path.split("://", 1)
-    rest = os.path.normpath(f"/{rest}").lstrip("/")
-    return os.path.join(_copies().name, scheme, rest)
-
-
-@functools.cache
-def _copies() -> tempfile.TemporaryDirectory:
-    return tempfile.TemporaryDirectory(prefix="copies-")

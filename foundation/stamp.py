@@ -2,7 +2,7 @@
 
     made = stamp.flags("records", {"max_seq_length": 128})
     made |= stamp.facts("execution", {"replicas in fact": 2})
-    file_system.write_json(path, made.to_json())
+    atomic.write_json(path, made.to_json())
 
     changes = made.difference(file_system.read_json(path))  # Later.
     stamp.refuse(changes, "out was begun so; take another --output_dir")

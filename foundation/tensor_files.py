@@ -20,7 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from foundation import errors, file_system
+from foundation import atomic, errors, file_system
 
 INDEX, DATA = ".index", ".data-00000-of-00001"
 POINTER = "checkpoint"  # Names the latest one, for TensorFlow.
@@ -162,4 +162,4 @@ def _write_and_rename(
     if file_system.exists(prefix + INDEX):
         tf.io.gfile.remove(prefix + INDEX)
     for suffix in (DATA, INDEX):
-        file_system.replace(beside + suffix, prefix + suffix)
+        atomic.replace(beside + suffix, prefix + suffix)

@@ -23,7 +23,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from foundation import errors, file_system, metadata, stamp
+from foundation import atomic, errors, file_system, metadata, stamp
 from jobs import run_config
 
 RESULT = "result.json"
@@ -171,12 +171,12 @@ class Run:
         file_system.make_folder(self.directory)
         settings = common.with_values(self.settings).to_json()
         path = os.path.join(self.directory, BEGUN)
-        file_system.write_json(path, {"settings": settings})
+        atomic.write_json(path, {"settings": settings})
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Records the results of the run; see Results.add."""
         path = os.path.join(self.directory, RESULT)
-        file_system.write_json(path, result)
+        atomic.write_json(path, result)
 
 
 def plan(axes: run_config.Grid, first_seed: int, output_dir: str) -> list[Run]:
@@ -393,7 +393,7 @@ class Results:
 
     def keep(self, run: Run) -> None:
         """Records that output_dir has the model of a run."""
-        file_system.write_json(
+        atomic.write_json(
             os.path.join(self._output_dir, KEPT), self.as_kept(run)
         )
         if run.directory == self._output_dir:
@@ -456,8 +456,8 @@ class Results:
         }
         path = os.path.join(self._output_dir, _GRID_RESULTS)
         text = self.text()
-        file_system.write_json(f"{path}.json", record)
-        file_system.write_text(f"{path}.txt", text + "\n")
+        atomic.write_json(f"{path}.json", record)
+        atomic.write_text(f"{path}.txt", text + "\n")
         return text
 
 

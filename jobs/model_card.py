@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from foundation import errors, file_system, hub, metadata
+from foundation import atomic, errors, file_system, hub, metadata
 from training import checkpoints
 from weights import checkpoint_sources, tokenizer_files
 
@@ -198,9 +198,9 @@ def _read(directory: str) -> dict[str, Any] | None:
 
 def _write(directory: str, card: Mapping[str, Any]) -> None:
     text = "\n".join(_lines(card)) + "\n"
-    file_system.write_text(os.path.join(directory, NAME), text)
+    atomic.write_text(os.path.join(directory, NAME), text)
     # The last file: card.json implies a complete README.md.
-    file_system.write_json(os.path.join(directory, JSON), card)
+    atomic.write_json(os.path.join(directory, JSON), card)
 
 
 def _of_base_model(init_checkpoint: str | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from foundation import file_system
+from foundation import atomic
 from jobs import report, run_directory
 
 REPORT = "report.html"
@@ -144,7 +144,7 @@ class Outputs:
             *files, set_name=scores.set_name, digest=digest
         )
         for path, text in zip(paths, files.values(), strict=True):
-            file_system.write_text(path, text)
+            atomic.write_text(path, text)
         self.add_scores(scores)
 
     def keep_other_sets(

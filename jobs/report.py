@@ -28,7 +28,7 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from foundation import errors, file_system, metadata
+from foundation import atomic, errors, file_system, metadata
 
 T = TypeVar("T")
 
@@ -375,7 +375,7 @@ def write(
     """Writes the page, atomically; `facts` are shown below its title."""
     shown = {name: _shown([value])[0] for name, value in (facts or {}).items()}
     page = _template().page(title, shown, sections)
-    file_system.write_text(path, str(page))
+    atomic.write_text(path, str(page))
 
 
 @functools.cache

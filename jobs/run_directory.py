@@ -29,6 +29,7 @@ from markupsafe import Markup
 
 from data.tokenization import wordpiece
 from foundation import (
+    atomic,
     config_flags,
     errors,
     file_system,
@@ -202,7 +203,7 @@ def announce(output_dir: str, contents: Mapping[str, str] = _CONTENTS) -> None:
       output_dir: directory in which this process has written files.
       contents: pattern of names -> what the files hold.
     """
-    written = file_system.take_written(output_dir.rstrip("/"))
+    written = atomic.take_written(output_dir.rstrip("/"))
     purposes = {}
     for pattern, text in contents.items():
         names = [x for x in written if x == pattern or fnmatch(x, pattern)]
@@ -255,13 +256,13 @@ def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
     logging.info("results: %s", metric_writer.in_words(shown))
     write_values(os.path.join(output_dir, RESULTS_TEXT), values)
     path = os.path.join(output_dir, RESULTS_JSON)
-    file_system.write_json(path, dict(sorted(values.items())))
+    atomic.write_json(path, dict(sorted(values.items())))
 
 
 def write_values(path: str, values: Mapping[str, float]) -> None:
     """Writes metrics as sorted `name = value` lines."""
     lines = [f"{name} = {values[name]}\n" for name in sorted(values)]
-    file_system.write_text(path, "".join(lines))
+    atomic.write_text(path, "".join(lines))
 
 
 def set_name(paths: Sequence[str]) -> str:
@@ -299,7 +300,7 @@ def keep_other_sets(
                 new_name = (
                     f"{stem}_{before['set']}-{before['digest'][:8]}{ending}"
                 )
-            file_system.replace(old, os.path.join(output_dir, new_name))
+            atomic.replace(old, os.path.join(output_dir, new_name))
             renamed.append(f"{file} as {new_name}")
             sets[new_name] = before
         sets[file] = {"set": name, "digest": digest}
@@ -307,7 +308,7 @@ def keep_other_sets(
         text = "files of another set are kept in %s: %s"
         logging.info(text, output_dir, ", ".join(renamed))
     file_system.make_folder(output_dir)
-    file_system.write_json(path, sets)
+    atomic.write_json(path, sets)
 
 
 def weights_digest(model: Any) -> str:

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from absl import logging
 
-from foundation import errors, file_system, metadata, progress, stamp
+from foundation import atomic, errors, file_system, metadata, progress, stamp
 
 BLOCK_ITEMS = 4096
 _SETTINGS = "settings.json"
@@ -108,7 +108,7 @@ class Blocks:
                 self.remove()
         if not (continues and file_system.exists(path)):
             file_system.make_folder(directory)
-            file_system.write_json(path, now.to_json())
+            atomic.write_json(path, now.to_json())
 
     def find(self, number: int, digest: str) -> bool:
         """Returns whether a complete block exists; see Store.
@@ -140,7 +140,7 @@ class Blocks:
             "parts": {name: len(part) for name, part in parts.items()},
         }
         head_line = json.dumps(head).encode() + b"\n"
-        file_system.write_bytes(self._path(number), head_line + data)
+        atomic.write_bytes(self._path(number), head_line + data)
 
     def parts(self, name: str) -> Iterator[bytes]:
         """Yields a part of all blocks in order.
@@ -165,7 +165,7 @@ class Blocks:
           path: path of the file.
           head: the beginning of the file.
         """
-        with file_system.replacing(path, on_disk=True) as temporary:
+        with atomic.replacing(path, on_disk=True) as temporary:
             with open(temporary, "wb") as file:
                 file.write(head)
                 file.writelines(self.parts(name))

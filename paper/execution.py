@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from absl import logging
 
-from foundation import errors, file_system, metadata, stamp
+from foundation import atomic, errors, file_system, metadata, stamp
 from paper.protocol import Command, Scale, Table, commands_of
 from training import preemption
 
@@ -248,7 +248,7 @@ class Executor:
         record = self._read(command) | {"arguments": command.arguments()}
         # Not a failure, which other parts would read, while it runs again.
         record |= {"succeeded": False, "stopped": True}
-        file_system.write_json(self._path(command, "json"), record)
+        atomic.write_json(self._path(command, "json"), record)
         began = time.monotonic()
         path = os.path.join(_ROOT, program)
         with open(log, "ab") as file:
@@ -270,7 +270,7 @@ class Executor:
             "succeeded": code == 0,
             "stopped": is_stopped,
         }
-        file_system.write_json(self._path(command, "json"), record)
+        atomic.write_json(self._path(command, "json"), record)
         if is_stopped:
             _exit()
         if code:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from data.tokenization import vocabulary
-from foundation import file_system
+from foundation import atomic, file_system
 from modeling.config import BertConfig
 from paper.protocol import Command, Scale, Score, Size
 from tasks.classification import sentence_files, sentence_tasks
@@ -603,7 +603,7 @@ class Experiments:
             if size is not None:
                 path = self.config_file(size)
                 file_system.make_folder(os.path.dirname(path))
-                file_system.write_json(path, self.bert_config(size).to_dict())
+                atomic.write_json(path, self.bert_config(size).to_dict())
 
     def _finetune(
         self,

@@ -15,7 +15,7 @@ from typing import Any
 
 import scipy.stats
 
-from foundation import errors, file_system, metadata
+from foundation import atomic, errors, metadata
 from jobs import grid, model_card, report, run_directory
 from paper.execution import Executor
 from paper.protocol import Command, Finding, Score, Table, commands_of
@@ -324,10 +324,10 @@ def write(
         f"{text}\n{result.markdown_commands()}"
         for text, result in zip(shown, results, strict=True)
     ]
-    file_system.write_text(
+    atomic.write_text(
         f"{output_dir}/results.md", "\n".join([f"# {title}\n", *parts])
     )
-    file_system.write_json(
+    atomic.write_json(
         f"{output_dir}/results.json",
         {result.table.name: result.values() for result in results},
     )

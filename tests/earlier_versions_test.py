@@ -18,7 +18,7 @@ import run_ner
 import run_pretraining
 from data import features, schema
 from data.pretraining import work_dir
-from foundation import config_flags, errors, file_system
+from foundation import atomic, config_flags, errors
 from jobs import assembly, finetuning, grid, run_config
 from modeling.config import BertConfig
 from paper import execution, protocol
@@ -410,7 +410,7 @@ def test_tokenized_records_are_used(tmp_path):
     }
     size = (tmp_path / "train.tf_record").stat().st_size
     sidecar = {"format_version": 1, "records": 5, "bytes": size, "job": job}
-    file_system.write_json(f"{path}.json", sidecar)
+    atomic.write_json(f"{path}.json", sidecar)
     made_from = {"task": "csv", "texts": B, "labels": ("no", "yes")}
     cache = features.FeatureCache(
         str(tmp_path), "train", kind, tokenizer, made_from
@@ -432,7 +432,7 @@ def test_data_creation_is_continued(tmp_path, packed):
     assert recipe.settings.to_json() == stored
     work_dir.refuse_changes("work", stored, recipe)
     (tmp_path / "work").mkdir()
-    file_system.write_json(str(tmp_path / "work" / "recipe.json"), stored)
+    atomic.write_json(str(tmp_path / "work" / "recipe.json"), stored)
     with work_dir.locked(recipe, recipe.output_files):
         pass
     work_dir.remove(recipe)
@@ -471,7 +471,7 @@ def test_taggers_of_features_and_their_scores_are_used(tmp_path):
     values = {"dev": {"f1": 0.5}}
     record = {"step": 1, "seconds": 1.0, "values": values}
     path = str(tmp_path / "result.json")
-    file_system.write_json(path, record | {"made_from": made_from})
+    atomic.write_json(path, record | {"made_from": made_from})
     result = feature_results.Result.read(str(tmp_path), activations.settings)
     assert result.has("dev", activations.made_from("dev"))
     dev.digest = A
@@ -504,7 +504,7 @@ def test_commands_of_the_paper_are_not_run_again(tmp_path):
         "succeeded": True,
     }
     (tmp_path / "commands").mkdir()
-    file_system.write_json(str(tmp_path / "commands" / "a.json"), record)
+    atomic.write_json(str(tmp_path / "commands" / "a.json"), record)
     executor = execution.Executor(str(tmp_path))
     assert executor.record(command)["seconds"] == 1.0
     for change, text in (

@@ -24,7 +24,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from foundation import errors, file_system, tensor_files
+from foundation import atomic, errors, file_system, tensor_files
 from training import optimizers
 
 _PREFIX = "model.ckpt"
@@ -192,7 +192,7 @@ class Checkpoints:
             for s in kept[-self._keep_max :]
         ]
         path = os.path.join(self._directory, tensor_files.POINTER)
-        file_system.write_text(path, "\n".join(lines) + "\n")
+        atomic.write_text(path, "\n".join(lines) + "\n")
 
     def _remove_old(self, step: int) -> None:
         # Later ones are of another history, if the user went back: not ours.

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from foundation import file_system, progress
+from foundation import atomic, file_system, progress
 
 TIMINGS = (
     "train/examples_per_second",
@@ -173,7 +173,7 @@ class MetricWriter:
         if self._events is None or file_system.is_remote(self._path):
             return
         for path in (self._path, self._samples_path, self._events.path):
-            file_system.flush(path)
+            atomic.flush(path)
 
     def progress(self, step: int) -> None:
         """Moves the progress bar; without one, logs a line in a long silence.
@@ -244,7 +244,7 @@ def write_hyperparameters(
         shown += tf.compat.v1.Summary.FromString(data).value
     tf.io.gfile.makedirs(directory)
     path = os.path.join(directory, _HPARAMS)
-    with file_system.replacing(path) as temporary:
+    with atomic.replacing(path) as temporary:
         events = _EventFile(temporary)
         events.write(step, shown)
         events.close()
@@ -355,9 +355,7 @@ def _drop_lines_after(
 
     kept_lines = [line for line in lines if is_kept(line)]
     if kept_lines != lines:
-        file_system.write_text(
-            path, "".join(f"{line}\n" for line in kept_lines)
-        )
+        atomic.write_text(path, "".join(f"{line}\n" for line in kept_lines))
 
 
 def _event_files(folder: str) -> list[str]:
@@ -391,7 +389,7 @@ def _drop_events_after(folder: str, last: int, evaluates_again: bool) -> None:
                 is_complete = False
         if is_complete:
             continue
-        with file_system.replacing(path) as temporary:
+        with atomic.replacing(path) as temporary:
             with tf.io.TFRecordWriter(temporary) as file:
                 for record in kept_records:
                     file.write(record)

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from foundation import errors, file_system, hub
+from foundation import copies, errors, file_system, hub
 from modeling.config import BertConfig
 from weights import (
     hub_names,
@@ -235,7 +235,7 @@ def _what_it_is(path: str) -> str:
 
 def _source(path: str, kind: str, matched: Matched) -> Source:
     """Adds the files beside the weights."""
-    directory = file_system.local_folder(os.path.dirname(path) or ".", _BESIDE)
+    directory = copies.local_folder(os.path.dirname(path) or ".", _BESIDE)
     # The config of the project that wrote the weights comes first.
     names = (model_directory.CONFIG, model_directory.RELEASED_CONFIG)
     of_tensorflow = kind in (TENSORFLOW, TENSORFLOW_2)

@@ -24,7 +24,7 @@ from absl import logging
 
 from data import examples
 from data.tokenization import vocabulary, wordpiece
-from foundation import config_flags, errors, file_system, tensor_files
+from foundation import atomic, config_flags, errors, file_system, tensor_files
 from modeling.config import BertConfig
 from weights import (
     checkpoint_sources,
@@ -229,7 +229,7 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
     for name, data in checkpoint.task_files.items():
         path = os.path.join(directory, name)
         file_system.make_folder(os.path.dirname(path))
-        file_system.write_bytes(path, data)
+        atomic.write_bytes(path, data)
     if checkpoint.tokenizer is not None:
         tokenizer_files.save(
             checkpoint.tokenizer,

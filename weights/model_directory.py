@@ -34,7 +34,7 @@ from absl import logging
 
 from data import examples
 from data.tokenization import wordpiece
-from foundation import errors, file_system, hub, metadata
+from foundation import atomic, copies, errors, file_system, hub, metadata
 from modeling import models
 from modeling.config import BertConfig
 from weights import kinds, stored_weights, tokenizer_files
@@ -206,9 +206,7 @@ def write(
     metadata = {"format": "pt"}
     weights = os.path.join(directory, WEIGHTS)
     # The library renames a file of its own to the temporary path.
-    with file_system.replacing(
-        weights, on_disk=True, own_folder=True
-    ) as temporary:
+    with atomic.replacing(weights, on_disk=True, own_folder=True) as temporary:
         safetensors.numpy.save_file(tensors, temporary, metadata=metadata)
         if not file_system.is_remote(directory):  # Else only we may read.
             shutil.copymode(os.path.join(directory, CONFIG), temporary)
@@ -238,8 +236,8 @@ def write_configs(
     if settings.bilstm_size:
         values |= {"bilstm_size": settings.bilstm_size, "bilstm_head": head}
     path = os.path.join(directory, RELEASED_CONFIG)
-    file_system.write_json(path, config.to_dict())
-    file_system.write_json(os.path.join(directory, CONFIG), values)
+    atomic.write_json(path, config.to_dict())
+    atomic.write_json(os.path.join(directory, CONFIG), values)
 
 
 def read_config(
@@ -358,7 +356,7 @@ def read_safetensors(path: str) -> dict[str, StoredTensor]:
         InputError: the file is truncated or damaged.
     """
     file_system.refuse_pointer(path)
-    copy = file_system.local(path)
+    copy = copies.local(path)
 
     def read(name: str, dtype: str) -> np.ndarray:
         if dtype not in _FLOATS:
@@ -414,7 +412,7 @@ def read_torch(path: str) -> dict[str, StoredTensor]:
     torch = importlib.import_module("torch")
     try:
         state = torch.load(
-            file_system.local(path), map_location="cpu", weights_only=True
+            copies.local(path), map_location="cpu", weights_only=True
         )
     except OSError:
         raise
@@ -496,9 +494,7 @@ def check_task(model: Any, weights: str) -> None:
 
     `weights` is a model directory, or a file in one.
     """
-    directory = file_system.local_folder(
-        file_system.folder_of(weights), _CONFIGS
-    )
+    directory = copies.local_folder(file_system.folder_of(weights), _CONFIGS)
     ours = architecture(model)
     theirs = read_settings(directory).architecture
     of_tasks = {kinds.KINDS[name].architecture for name in _KINDS.values()}
@@ -529,7 +525,7 @@ def check_not_the_start(
 
 def check_output_dir(output_dir: str, config: BertConfig) -> None:
     """Refuses to overwrite a model with other hyperparameters."""
-    folder = file_system.local_folder(output_dir, _CONFIGS)
+    folder = copies.local_folder(output_dir, _CONFIGS)
     existing = read_config(folder, [RELEASED_CONFIG])
     if existing is None:
         return

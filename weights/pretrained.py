@@ -17,7 +17,7 @@ from absl import logging
 
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import errors, file_system, stamp
+from foundation import copies, errors, stamp
 from modeling import models
 from modeling.config import BertConfig
 from weights import (
@@ -195,7 +195,7 @@ def _no_config(
 
 def read_config(path: str) -> BertConfig:
     """Reads --bert_config_file, from a disk or a bucket."""
-    return BertConfig.from_json_file(file_system.local(path))
+    return BertConfig.from_json_file(copies.local(path))
 
 
 def check_positions(config: BertConfig, max_seq_length: int) -> None:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from foundation import errors, file_system, metadata
+from foundation import atomic, errors, file_system, metadata
 from weights import model_directory, stored_weights, tokenizer_files
 
 MODULES = "modules.json"
@@ -234,18 +234,18 @@ def write(folder: str, modules: SentenceModules, hidden_size: int) -> None:
         **{flag: name in names for name, flag in POOLINGS.items()},
         "include_prompt": True,
     }
-    file_system.write_json(
+    atomic.write_json(
         os.path.join(folder, places[1], model_directory.CONFIG), pooling
     )
     if modules.max_seq_length is not None:
         # The tokenizer lower-cases, not the step before it.
         length = {"max_seq_length": modules.max_seq_length}
-        file_system.write_json(
+        atomic.write_json(
             os.path.join(folder, tokenizer_files.SENTENCES),
             {**length, "do_lower_case": False},
         )
     similarity = {"prompts": {}, "similarity_fn_name": "cosine"}
-    file_system.write_json(os.path.join(folder, PROMPTS), similarity)
+    atomic.write_json(os.path.join(folder, PROMPTS), similarity)
     entries = [
         {
             "idx": i,
@@ -255,7 +255,7 @@ def write(folder: str, modules: SentenceModules, hidden_size: int) -> None:
         }
         for i, (name, place) in enumerate(zip(steps, places, strict=True))
     ]
-    file_system.write_json(os.path.join(folder, MODULES), entries)
+    atomic.write_json(os.path.join(folder, MODULES), entries)
 
 
 def files_of_copy(folder: str) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from absl import logging
 
 from data import examples
-from foundation import errors, file_system, metadata
+from foundation import atomic, errors, metadata
 from weights import kinds, model_directory
 
 CRF = "crf.json"  # The transition scores between tags.
@@ -284,7 +284,7 @@ class SquadSettings:
 
 def write_settings(directory: str, settings: SquadSettings) -> None:
     """Writes question_answering.json."""
-    file_system.write_json(
+    atomic.write_json(
         os.path.join(directory, SQUAD_SETTINGS), dataclasses.asdict(settings)
     )
 

@@ -23,7 +23,7 @@ import msgspec
 from absl import logging
 
 from data.tokenization import vocabulary, wordpiece
-from foundation import errors, file_system, metadata
+from foundation import atomic, errors, file_system, metadata
 
 VOCABULARY = "vocab.txt"
 SETTINGS = "tokenizer_config.json"
@@ -336,8 +336,8 @@ def save(
         **_SPECIAL,
     }
     text = "\n".join(tokenizer.vocabulary.tokens) + "\n"
-    file_system.write_text(os.path.join(directory, VOCABULARY), text)
-    file_system.write_json(os.path.join(directory, SETTINGS), settings)
+    atomic.write_text(os.path.join(directory, VOCABULARY), text)
+    atomic.write_json(os.path.join(directory, SETTINGS), settings)
 
 
 def read_vocabulary(

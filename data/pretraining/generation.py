@@ -48,7 +48,7 @@ from data.pretraining import (
 )
 from data.pretraining.recipe import Recipe
 from data.tokenization import vocabulary
-from foundation import errors, file_system
+from foundation import atomic, errors, file_system
 
 SLICE_INSTANCES = 1 << 14
 _BATCH_TOKENS = 1 << 17  # Tokens that are masked at once.
@@ -465,7 +465,7 @@ def write_table(recipe: Recipe, unit: tuple[int, range]) -> PairCounts:
             kept_pieces=int(_lengths(paired).sum()),
         )
         table = instances.table_bytes(paired)
-        file_system.write_bytes(path, table)
+        atomic.write_bytes(path, table)
         crc32 = zlib.crc32(table)
         work_dir.finish(recipe, path, crc32=crc32, **counts._asdict())
         return counts
@@ -560,7 +560,7 @@ def _join(recipe: Recipe, slices: list[Slice]) -> None:
     if slices[0].path == shard:
         return
     with (
-        file_system.replacing(shard) as temporary,
+        atomic.replacing(shard) as temporary,
         tf.io.gfile.GFile(temporary, "wb") as file,
     ):
         for part in slices:

@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from foundation import file_system
+from foundation import atomic
 
 # An index counts the values that the first bits of the keys have.
 _INDEX_BITS = 16
@@ -236,7 +236,7 @@ def merge_indexes(path: str, tables: Sequence[str]) -> None:
     total = np.zeros((1 << _INDEX_BITS) + 1, np.int64)
     for name in tables:
         total += np.fromfile(name, "<i8", count=len(total))
-    file_system.write_bytes(path, total.tobytes())
+    atomic.write_bytes(path, total.tobytes())
 
 
 def read_ranks(path: str, tables: Sequence[str], ranks: range) -> np.ndarray:

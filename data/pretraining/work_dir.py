@@ -52,7 +52,7 @@ from absl import logging
 from data import records
 from data.pretraining import instances
 from data.pretraining.recipe import Recipe
-from foundation import errors, file_system, metadata, progress, stamp
+from foundation import atomic, errors, file_system, metadata, progress, stamp
 
 _RECIPE, _FINISHED, _STORE = "recipe.json", "finished", "store"
 _SLICE = re.compile(r"slice-\d+-of-")
@@ -136,7 +136,7 @@ def locked(
         now = _begun(recipe)
         if now is None:
             path = path_of(recipe, _RECIPE)
-            file_system.write_json(path, recipe.settings.to_json())
+            atomic.write_json(path, recipe.settings.to_json())
         else:
             refuse_changes(where, now, recipe)
         with one_at_a_time(recipe, "verifying"):
@@ -167,7 +167,7 @@ def finish(
     """
     size = tf.io.gfile.stat(path).length
     receipt = {"bytes": size, "crc32": crc32, **counts}
-    file_system.write_json(_receipt_path(recipe, path), receipt)
+    atomic.write_json(_receipt_path(recipe, path), receipt)
 
 
 def receipt(recipe: Recipe, path: str) -> dict | None:
@@ -418,7 +418,7 @@ class TokenWriter:
             self._write("sentences", np.array([tokens]))
             self._write("documents", np.array([sentences]))
             for file in self._files.values():
-                file_system.flush(file.name)
+                atomic.flush(file.name)
             self.done = True
             self._write_journal()
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from data.tokenization import normalization
-from foundation import errors, file_system
+from foundation import atomic, errors, file_system
 
 CONTINUATION = "##"
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
@@ -109,7 +109,7 @@ class Vocabulary:
         """Writes a vocab.txt atomically."""
         file_system.make_folder(os.path.dirname(path) or ".")
         lines = "".join(f"{token}\n" for token in self.tokens)
-        file_system.write_text(path, lines)
+        atomic.write_text(path, lines)
 
     def __len__(self) -> int:
         """Returns the number of lines."""

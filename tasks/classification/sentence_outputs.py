@@ -33,7 +33,7 @@ from matplotlib.figure import Figure
 
 from data import examples
 from data.examples import Example
-from foundation import file_system
+from foundation import atomic, copies, file_system
 from jobs import report, run_directory, streaming
 from tasks.classification import objective, outcomes, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
@@ -284,11 +284,11 @@ def _archive(directory: str) -> None:
         return
     archive = os.path.join(directory, ARCHIVE)
     with (
-        file_system.replacing(archive, on_disk=True) as temporary,
+        atomic.replacing(archive, on_disk=True) as temporary,
         zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file,
     ):
         for path in paths:
-            file.write(file_system.local(path), os.path.basename(path))
+            file.write(copies.local(path), os.path.basename(path))
     logging.info("%s: complete", archive)
 
 

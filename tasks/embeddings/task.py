@@ -15,7 +15,7 @@ from data import schema, text_files
 from data.examples import Example
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import config_flags, errors, file_system
+from foundation import atomic, config_flags, errors
 from jobs import report, run_directory, streaming
 from jobs.outputs import Card, Description, Outputs, Scores
 from jobs.source import ModelSource
@@ -400,5 +400,5 @@ class TextSet:
         array = streaming.NpzArray(
             "<f4", (self._lines.total, size), blocks.parts(VECTORS)
         )
-        with file_system.replacing(path, on_disk=True) as temporary:
+        with atomic.replacing(path, on_disk=True) as temporary:
             streaming.write_npz(temporary, {objective.VECTORS: array})

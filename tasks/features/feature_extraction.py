@@ -33,7 +33,7 @@ from keras import ops
 from data import features as features_lib
 from data import length_groups, text_files
 from data.features import Features
-from foundation import errors, file_system
+from foundation import atomic, errors, file_system
 from jobs import run_directory, streaming
 from modeling import encoder, pooling
 from modeling.config import BertConfig
@@ -448,7 +448,7 @@ class FeatureFile:
         if self.form == "jsonl":
             blocks.write(self.form, self.path)
             return
-        with file_system.replacing(self.path, on_disk=True) as hidden:
+        with atomic.replacing(self.path, on_disk=True) as hidden:
             if self.form == "npz":
                 _write_npz(hidden, blocks, layers, vector_size, self.pooled)
             elif self.form == "tfrecord":

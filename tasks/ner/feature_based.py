@@ -48,7 +48,14 @@ from keras import ops
 from data import features as features_lib
 from data import length_groups
 from data.features import Features
-from foundation import config_flags, errors, file_system, metadata, stamp
+from foundation import (
+    atomic,
+    config_flags,
+    errors,
+    file_system,
+    metadata,
+    stamp,
+)
 from jobs import assembly, finetuning, grid, run_directory, runner
 from jobs import source as model_source
 from jobs.outputs import Outputs
@@ -254,7 +261,7 @@ def _write_activations(
     """Writes the activations [J, W, H] of words."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     features_lib.remove_sidecar(path)
-    with file_system.replacing(path) as hidden:
+    with atomic.replacing(path) as hidden:
         _allocate(hidden, _activation_bytes(*shape))
         values = np.memmap(hidden, _ACTIVATION_DTYPE, "r+", shape=shape)
         for words, stack in tagging.of_words(features, _STACK, batches):
@@ -500,7 +507,7 @@ def run(config: settings.NerConfig) -> None:
     os.makedirs(folder, exist_ok=True)
     if job.is_chief:
         text = json.dumps(list(task.data.labels)) + "\n"
-        file_system.write_text(os.path.join(folder, _LABELS), text)
+        atomic.write_text(os.path.join(folder, _LABELS), text)
     results: dict[str, dict[grid.Run, Result]] = {}
     for run, earlier in zip(runs, earlier_results, strict=True):
         of_choice = results.setdefault(run.choice.name, {})
@@ -722,7 +729,7 @@ class _ChoiceRun:
             digest=summary.digest,
         )
         for path, text in zip(paths, files.values(), strict=True):
-            file_system.write_text(path, text)
+            atomic.write_text(path, text)
 
     def _open_writer(self, result: Result, *, is_new: bool) -> Outputs:
         activations, config = self.activations, self.activations.config

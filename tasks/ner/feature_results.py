@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from foundation import file_system, metadata, stamp
+from foundation import atomic, metadata, stamp
 from jobs import grid
 from tasks.ner.ner_data import DEV, TRAIN
 
@@ -100,7 +100,7 @@ class Result:
     def write(self, folder: str) -> None:
         """Writes result.json."""
         path = os.path.join(folder, _FILE)
-        file_system.write_json(path, self.to_json())
+        atomic.write_json(path, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of result.json."""
@@ -171,8 +171,8 @@ def write_table(
         record[choice] = _record(groups)
     text = grid.format_table([*labels, *columns, "seconds"], rows)
     path = os.path.join(output_dir, _TABLE)
-    file_system.write_text(f"{path}.txt", text + "\n")
-    file_system.write_json(f"{path}.json", record)
+    atomic.write_text(f"{path}.txt", text + "\n")
+    atomic.write_json(f"{path}.json", record)
     return text
 
 

@@ -20,7 +20,7 @@ import scipy.special
 from keras import ops
 
 from data.features import Features
-from foundation import errors, file_system, metadata
+from foundation import atomic, errors, file_system, metadata
 from modeling import crf, losses, models
 from modeling.config import BertConfig
 from tasks.ner import tag_spans, windowing, word_files
@@ -310,7 +310,7 @@ def save_crf(model: Any, labels: Sequence[str], directory: str) -> None:
         return
     values = {k: v.tolist() for k, v in model.scores._asdict().items()}
     text = json.dumps({"labels": list(labels), **values})
-    file_system.write_text(path, text + "\n")
+    atomic.write_text(path, text + "\n")
 
 
 def load_crf(

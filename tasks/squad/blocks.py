@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from data.tokenization import wordpiece
-from foundation import errors, file_system
+from foundation import atomic, copies, errors, file_system
 from jobs import streaming
 from tasks.squad import dataset, decoding, settings, windowing
 from tasks.squad.decoding import Answer, AnswerList, SpanLogits
@@ -232,7 +232,7 @@ def logit_parts(windows: Windows, logits: SpanLogits) -> dict[str, bytes]:
 def write_lists(path: str, store: ReadableStore) -> None:
     """Writes the lists of answers to all questions as one JSON object."""
     with (
-        file_system.replacing(path, on_disk=True) as temporary,
+        atomic.replacing(path, on_disk=True) as temporary,
         open(temporary, "wb") as file,
     ):
         separator = b"{"
@@ -257,7 +257,7 @@ def write_logits(
         arrays[name] = streaming.NpzArray(
             scalar.dtype.str, (), [scalar.tobytes()]
         )
-    with file_system.replacing(path, on_disk=True) as temporary:
+    with atomic.replacing(path, on_disk=True) as temporary:
         streaming.write_npz(temporary, arrays)
 
 
@@ -305,7 +305,7 @@ class StoredLogits:
         self._path = path
         names = [f.name for f in dataclasses.fields(settings.WindowSizes)]
         with self._reading():
-            self._archive = zipfile.ZipFile(file_system.local(path))
+            self._archive = zipfile.ZipFile(copies.local(path))
             scalars = {}
             for name in ("windows", *names):
                 if f"{name}.npy" in self._archive.namelist():

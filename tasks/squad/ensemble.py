@@ -23,7 +23,7 @@ import numpy as np
 from absl import logging
 
 from data.tokenization import wordpiece
-from foundation import config_flags, errors, file_system, metadata
+from foundation import atomic, config_flags, errors, file_system, metadata
 from jobs import grid, model_card, run_directory, streaming
 from jobs.outputs import Outputs
 from tasks.squad import (
@@ -228,7 +228,7 @@ def store_threshold(
 ) -> None:
     """Writes ensemble_threshold.json."""
     identities = [member.identity for member in members]
-    file_system.write_json(
+    atomic.write_json(
         os.path.join(output_dir, _THRESHOLD),
         {"members": identities, "threshold": threshold},
     )

@@ -23,7 +23,7 @@ import numpy as np
 from absl import logging
 from markupsafe import Markup
 
-from foundation import file_system
+from foundation import atomic, file_system
 from jobs import report, run_directory
 from jobs.outputs import RESULT_FILES, Description, Outputs, Scores
 from tasks.squad import blocks, dataset, metrics, prompt, settings
@@ -183,11 +183,11 @@ def write_predictions(
     """
     blocks.write_lists(os.path.join(output_dir, N_BEST), store)
     path = os.path.join(output_dir, PREDICTIONS)
-    file_system.write_json(path, evaluation.predictions, indent=4)
+    atomic.write_json(path, evaluation.predictions, indent=4)
     path = os.path.join(output_dir, NULL_ODDS)
     if evaluation.threshold is not None:
         odds = {i: a.null_odds for i, a in evaluation.answers.items()}
-        file_system.write_json(path, odds, indent=4)
+        atomic.write_json(path, odds, indent=4)
     else:
         file_system.discard(path)
     path = os.path.join(output_dir, blocks.LOGITS)

@@ -16,7 +16,7 @@ import tiny_runs
 
 from data.tokenization import vocabulary, wordpiece
 from export import saved_model
-from foundation import errors, file_system
+from foundation import atomic, errors
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_full_disk_leaves_the_earlier_export(
     directory = tmp_path / "exports" / "model"
     for text in ("first", "old"):
         export(directory, text)
-    monkeypatch.setattr(file_system, call, fail)
+    monkeypatch.setattr(atomic, call, fail)
     with pytest.raises(OSError, match="No space left.*exports/model'"):
         export(directory, "new")
     assert (directory / "saved_model.pb").read_text() == "old"

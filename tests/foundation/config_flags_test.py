@@ -377,7 +377,7 @@ def test_an_error_of_the_disk_is_one_line(capsys, number, kind):
 
 TOO_MANY = """
 import dataclasses, os, resource
-from foundation import config_flags, file_system
+from foundation import atomic, config_flags
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
@@ -387,7 +387,7 @@ def main(config):
     # The first descriptor that is not used is the limit.
     limit = os.open(os.devnull, os.O_RDONLY)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit + 1, limit + 1))
-    file_system.write_text(config.output_file, "text")
+    atomic.write_text(config.output_file, "text")
 
 config_flags.run(Config, main)
 """

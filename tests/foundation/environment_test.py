@@ -51,8 +51,9 @@ def test_an_old_python_comes_as_far_as_the_message(command):
     line = line_of("-c", OLD, command)
     assert line.startswith(f"{command}: Python 3.10 to 3.13 is required")
     assert "3.9" in line and "make install" in line
-    files = [command, "foundation/config_flags.py", "foundation/environment.py"]
-    for name in [*files, "foundation/__init__.py"]:
+    names = ["__init__", "atomic", "config_flags", "environment", "errors"]
+    names.append("file_system")
+    for name in [command, *(f"foundation/{x}.py" for x in names)]:
         ast.parse((ROOT / name).read_text(), feature_version=(3, 9))
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from foundation import errors, file_system, metadata
+from foundation import atomic, errors, file_system, metadata
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +39,7 @@ class Whole:
 
 def test_what_is_read_has_the_types_and_the_values_of_the_file(tmp_path):
     path = str(tmp_path / "a.json")
-    file_system.write_json(
-        path, {"parts": [{"name": "x"}], "score": 1, "other": 3}
-    )
+    atomic.write_json(path, {"parts": [{"name": "x"}], "score": 1, "other": 3})
     found = metadata.read(path, Whole)
     assert found == Whole([Part("x")], score=1)
     assert json.dumps(found.score) == "1"

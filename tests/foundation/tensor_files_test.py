@@ -16,14 +16,6 @@ from foundation import errors, tensor_files
 NAMES = ["a[1]", "a\\b", "a*b", "a?b", "a{b,c}"]
 
 
-@pytest.fixture(params=["disk", "memory"])
-def folder(request, tmp_path):
-    path = str(tmp_path) if request.param == "disk" else f"ram:/{tmp_path}"
-    yield path
-    if request.param == "memory":
-        tf.io.gfile.rmtree(path)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_prefix_is_no_pattern(folder, name, monkeypatch, tmp_path):
     scratch = tmp_path / "scratch"

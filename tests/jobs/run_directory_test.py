@@ -10,7 +10,7 @@ import full_disk
 import pytest
 import tensorflow as tf
 
-from foundation import config_flags, errors, file_system
+from foundation import atomic, config_flags, errors
 from jobs import finetuning, grid, run_config, run_directory
 from training import strategy as strategies
 
@@ -122,8 +122,8 @@ def test_a_command_ends_with_the_files_to_open(tmp_path, caplog):
     folder = f"{tmp_path}/"
     names = "scores_test.txt", "model.safetensors", "x.bin", "scores_dev.txt"
     for name in names:
-        file_system.write_text(f"{folder}{name}", "")
-    file_system.write_text(f"{tmp_path}/other", "")
+        atomic.write_text(f"{folder}{name}", "")
+    atomic.write_text(f"{tmp_path}/other", "")
     run_directory.announce(folder)
     run_directory.announce(folder)  # Nothing new.
     run_directory.announce(str(tmp_path), {"o*": "unknown by now"})

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from foundation import errors, file_system
+from foundation import atomic, errors
 from paper import execution
 from paper.protocol import Command
 
@@ -58,7 +58,7 @@ def test_a_part_waits_only_if_it_can_run_nothing_else(tmp_path, monkeypatch):
         path = tmp_path / "commands" / f"{command.name}.json"
         path.parent.mkdir(exist_ok=True)
         values = {"arguments": command.arguments(), "seconds": 1}
-        file_system.write_json(str(path), values | {"succeeded": True})
+        atomic.write_json(str(path), values | {"succeeded": True})
 
     monkeypatch.setattr(executor, "_run", run)
     # While this part waits, the other one ends its command.

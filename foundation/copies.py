@@ -1,0 +1,71 @@
+"""Copies of remote files on this disk, for code that reads no buckets.
+
+copies.local("gs://bucket/out/config.json")
+    -> /tmp/copies-.../gs/bucket/out/config.json
+"""
+
+import functools
+import os
+import tempfile
+from collections.abc import Sequence
+
+from foundation import atomic, errors, file_system
+
+# Remote path -> length and modification time of the file when it was copied.
+_COPIED: dict[str, tuple[int, int]] = {}
+
+
+def local(path: str) -> str:
+    """Returns a path on this disk: the path itself, or that of a copy.
+
+    Copies last as long as the process, and are renewed when the file changes.
+
+    Raises:
+      InputError: a remote file is missing.
+    """
+    if not file_system.is_remote(path):
+        return path
+    if not file_system.is_file(path):
+        raise errors.InputError(f"{path}: no such file")
+    status = file_system.gfile().stat(path)
+    stamp = (status.length, status.mtime_nsec)
+    copy = _copy_of(path)
+    # Some file systems store no modification times.
+    if not status.mtime_nsec or _COPIED.get(path) != stamp:
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        with atomic.replacing(copy) as temporary:
+            file_system.gfile().copy(path, temporary, overwrite=True)
+        _COPIED[path] = stamp
+    return copy
+
+
+def local_folder(folder: str, names: Sequence[str]) -> str:
+    """Returns a folder on this disk with copies of those files that exist.
+
+    Args:
+      folder: is returned as it is if it is on this disk.
+      names: names of the files to copy, unless the folder is on this disk.
+    """
+    if not file_system.is_remote(folder):
+        return folder
+    copy = _copy_of(folder)
+    os.makedirs(copy, exist_ok=True)
+    for name in names:
+        path = os.path.join(folder, name)
+        if file_system.is_file(path):
+            local(path)
+        elif _COPIED.pop(path, None):
+            os.remove(_copy_of(path))
+    return copy
+
+
+def _copy_of(path: str) -> str:
+    """Returns the path of a remote file's copy, which ends like the file's."""
+    scheme, rest = path.split("://", 1)
+    rest = os.path.normpath(f"/{rest}").lstrip("/")
+    return os.path.join(_copies().name, scheme, rest)
+
+
+@functools.cache
+def _copies() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="copies-")
