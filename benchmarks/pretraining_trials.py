@@ -5,8 +5,9 @@ r"""Compares recipes of pre-training at equal processor time on one core.
         --output_dir=trials --recipe=today --seed=1
 
 A trial trains for --minutes of processor time: some steps of the recipe are
-timed first, which gives the number of its steps. So the result does not depend
-on what else the machine does. All recipes have --num_warmup_steps steps of
+timed first, which gives the number of its steps. So the result depends little
+on what else the machine does; the table has the minutes that the steps took.
+All recipes have --num_warmup_steps steps of
 warm-up and a learning rate that falls to 0, and are evaluated on the same
 records with 15 % masks. A recipe loses if its loss is 0.03 higher than today's.
 
@@ -35,6 +36,7 @@ import math
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -44,14 +46,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 import comparison
 import smoke
 
-from foundation import atomic, config_flags, file_system, metadata
+from foundation import atomic, config_flags, errors, file_system, metadata
 
 field = config_flags.field
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 _PREDICTED = 0.15  # Of the tokens of stored records.
-# Steps of the runs that are compared to time a step: as many as a run needs for
-# parts of its step to be compiled.
-_TIMED = (200, 300)
+# Steps of the run that times a step. Its first half compiles parts of the step.
+_TIMED = 400
+_STEP = re.compile(r" step ([\d,]+) of ")
 
 
 class Stage(NamedTuple):
@@ -128,6 +130,51 @@ def _run(program: str, **flags: Any) -> float:
     return comparison.run([sys.executable, script, *arguments])
 
 
+def _pretrain(**flags: Any) -> float:
+    """Runs run_pretraining.py.
+
+    Returns:
+      The processor seconds of a step, from the second half of the steps that
+      the run logs; with its start if it logs fewer than three; NaN if it has no
+      steps to train.
+
+    Raises:
+      InputError: it failed.
+    """
+    script = os.path.join(ROOT, "run_pretraining.py")
+    arguments = [f"--{name}={value}" for name, value in flags.items()]
+    points = [(0, 0.0)]
+    with subprocess.Popen(
+        [sys.executable, script, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        for line in process.stderr or ():
+            sys.stderr.write(line)
+            if match := _STEP.search(line):
+                seconds = _processor_seconds(process.pid)
+                points.append((int(match[1].replace(",", "")), seconds))
+    if process.returncode:
+        raise errors.InputError(
+            f"run_pretraining failed with exit code {process.returncode}; the "
+            "same command continues"
+        )
+    middle, last = (
+        points[len(points) // 2 if len(points) > 3 else 0],
+        points[-1],
+    )
+    steps, seconds = last[0] - middle[0], last[1] - middle[1]
+    return seconds / steps if steps else math.nan
+
+
+def _processor_seconds(pid: int) -> float:
+    """Returns the processor time of a process that runs, on Linux."""
+    with open(f"/proc/{pid}/stat") as file:
+        values = file.read().rpartition(")")[2].split()
+    return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def make_records(config: Config) -> None:
     """Makes the records of both lengths, which all trials read, once."""
     vocabulary = os.path.join(config.output_dir, "vocab.txt")
@@ -194,17 +241,12 @@ def plan(config: Config, stage: Stage, folder: str, flags: dict) -> str:
     phases = []
     for part, fraction in stage.lengths.items():
         length = round(part * config.max_seq_length)
-        seconds = [
-            _run(
-                "run_pretraining",
-                **flags,
-                num_warmup_steps=config.num_warmup_steps,
-                phases=f"{length}:{steps}",
-                output_dir=os.path.join(folder, f"timed-{length}-{steps}"),
-            )
-            for steps in _TIMED
-        ]
-        per_step = max(seconds[1] - seconds[0], 1e-3) / (_TIMED[1] - _TIMED[0])
+        per_step = _pretrain(
+            **flags,
+            num_warmup_steps=config.num_warmup_steps,
+            phases=f"{length}:{_TIMED}",
+            output_dir=os.path.join(folder, f"timed-{length}"),
+        )
         minutes = config.minutes * stage.fraction * fraction
         steps = max(1, round(60 * minutes / per_step))
         phases.append(f"{length}:{steps}")
@@ -245,9 +287,15 @@ def grow(model_dir: str, num_layers: int) -> None:
         safetensors.save_file(tensors, temporary, {"format": "pt"})
 
 
-def train(config: Config, folder: str) -> tuple[str, list[str]]:
-    """Trains all stages; returns the last model's directory, and the phases."""
+def train(config: Config, folder: str) -> tuple[str, list[str], float]:
+    """Trains all stages.
+
+    Returns:
+      The last model's directory, the phases, and the minutes of processor time,
+      NaN if a stage had ended before.
+    """
     stages, model_dir, all_phases = RECIPES[config.recipe], None, []
+    minutes = 0.0
     for number, stage in enumerate(stages, 1):
         own = folder if len(stages) == 1 else os.path.join(folder, str(number))
         flags = _training_flags(config, stage, own)
@@ -275,9 +323,9 @@ def train(config: Config, folder: str) -> tuple[str, list[str]]:
         if is_last:
             flags |= {"do_eval": True, "eval_batch_size": 64}
             flags["max_eval_steps"] = 0
-        _run("run_pretraining", **flags)
+        minutes += _pretrain(**flags) * num_steps / 60
         model_dir = flags["output_dir"]
-    return model_dir, all_phases
+    return model_dir, all_phases, minutes
 
 
 def measure(config: Config) -> dict[str, Any]:
@@ -295,12 +343,13 @@ def measure(config: Config) -> dict[str, Any]:
     found = metadata.read_if_present(path, metadata.Object) or {}
     if not found:
         make_records(config)
-        output_dir, phases = train(config, folder)
+        output_dir, phases, minutes = train(config, folder)
         with open(os.path.join(output_dir, "eval_results.txt")) as file:
             values = dict(line.strip().split(" = ") for line in file)
         found = {
             "config": given,
             "phases": " then ".join(phases),
+            "minutes": minutes,
             "loss": float(values["masked_lm_loss"]),
             "accuracy": float(values["masked_lm_accuracy"]),
         }
@@ -322,7 +371,7 @@ def main(config: Config) -> None:
         found = metadata.read_if_present(path, metadata.Object)
         print(
             f"{name:12} {found['loss']:13.3f} {found['accuracy']:8.3f}  "
-            f"{found['phases']}, {found['config']['minutes']:g} minutes"
+            f"{found['phases']}, {found['minutes']:.1f} minutes"
         )
 
 
