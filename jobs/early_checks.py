@@ -82,6 +82,8 @@ def with_trained_flags(config: run_config.AnyConfig) -> run_config.AnyConfig:
     model in a bucket is not read here: its config is returned as it is.
     """
     folder = _model_folder(config)
+    if config.has_frozen_encoder:
+        folder = config.output_dir
     trained = folder and _object(os.path.join(folder, config_flags.RUN_CONFIG))
     if not trained or not trained.get("do_train"):
         return config

@@ -301,6 +301,14 @@ class FinetuningConfig(RunConfig):
         raise NotImplementedError
 
     @property
+    def has_frozen_encoder(self) -> bool:
+        """Whether a model that reads --init_checkpoint is trained, not itself.
+
+        Then --output_dir has the flags of the training, but no encoder.
+        """
+        return False
+
+    @property
     def remembered(self) -> Sequence[str]:
         """Flags that have the value of the training if they are not given."""
         return ()

@@ -76,6 +76,9 @@ class _Flags:
 
     do_train: bool = False
     init_checkpoint: str | None = None
+    bert_config_file: str | None = None
+    vocab_file: str | None = None
+    do_lower_case: bool | None = None
     random_seed: metadata.Whole = 0
     max_seq_length: metadata.Size | None = None
     early_stopping_patience: metadata.Count = 0
@@ -86,6 +89,7 @@ class _Flags:
     data_dir: str | None = None
     language: str = ""
     features: str = "none"
+    lstm_size: metadata.Size = 1
     max_score: metadata.Number = 1.0
     document_context: Literal["none", "maximal"] = "none"
     text_column: _Column = None

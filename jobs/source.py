@@ -108,7 +108,12 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
       InputError: there is no model, or something does not fit.
     """
     case = _case(config)
-    output_dir, init_checkpoint = config.output_dir, config.initial_weights
+    output_dir = config.output_dir
+    if config.has_frozen_encoder:
+        trained = run_directory.training_flags(output_dir) or {}
+        values = config.remembered_values(trained)
+        config = config_flags.replace_unchecked(config, **values)
+    init_checkpoint = config.initial_weights
     if case == "TRAINED_NOW":
         model_directory.check_not_the_start(
             output_dir, init_checkpoint, is_grid=config.is_grid
@@ -131,6 +136,7 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         folder = output_dir
     elif start.init_checkpoint is not None:
         folder = file_system.folder_of(start.init_checkpoint)
+    trained_dir = output_dir if config.has_frozen_encoder else folder
     had_same_weights = _last_command_used(
         init_checkpoint, weights=start.init_checkpoint, output_dir=output_dir
     )
@@ -139,7 +145,8 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         start=start,
         folder=folder,
         last_prediction_dir=output_dir if had_same_weights else None,
-        trained=(folder and run_directory.training_flags(folder)) or {},
+        trained=(trained_dir and run_directory.training_flags(trained_dir))
+        or {},
     )
     pretrained.check_positions(
         start.config,

@@ -128,6 +128,24 @@ def test_further_files_are_predicted_and_earlier_scores_stay(root, trained):
     assert 0 <= values["test"]["f1"] <= 1
 
 
+def test_prediction_takes_the_encoder_and_the_flags_of_the_training(
+    root, trained
+):
+    """Not the flags of the encoder's own training."""
+    flags = {"max_seq_length": 8, "document_context": "maximal"}
+    run_config = root / "deep" / "run_config.json"
+    run_config.write_text(json.dumps(flags | {"do_train": True}))
+    predicted = []
+    for given in (SHORT, dict.fromkeys(("init_checkpoint", "max_seq_length"))):
+        texts = given | {"data_dir": None, "test_file": root / "eng.testb"}
+        run(root, "last", "--do_predict", **texts)
+        path = trained / "features" / "last" / "predictions_test.txt"
+        predicted.append(path.read_text())
+        path.unlink()
+    run_config.unlink()
+    assert predicted[0] == predicted[1]
+
+
 def test_another_development_set_is_evaluated_anew(root, trained):
     before = results(trained)["last"]["values"]["dev"]
     flags = SHORT | {"data_dir": None}

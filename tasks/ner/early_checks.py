@@ -1,6 +1,10 @@
 """Checks of run_ner.py's flags before TensorFlow is imported."""
 
+import os
+
+from foundation import errors, file_system
 from jobs import early_checks
+from tasks.ner import settings
 from tasks.ner.settings import NerConfig
 from weights import kinds
 
@@ -11,10 +15,15 @@ def check(config: NerConfig) -> None:
     Raises:
       InputError: names the flag.
     """
-    early_checks.check_model(config)
-    if not config.bilstm.is_used:
+    if config.has_frozen_encoder:
+        # One of them is --init_checkpoint.
+        config = early_checks.with_trained_flags(config)
+        early_checks.check_model(config)
+    else:
+        _refuse_taggers(config)
+        early_checks.check_model(config)
         early_checks.check_head(config, [kinds.TOKEN_CLASSIFICATION])
-    config = early_checks.with_trained_flags(config)
+        config = early_checks.with_trained_flags(config)
     early_checks.check_positions(config)
     files = config.files
     early_checks.check_paths(
@@ -30,3 +39,19 @@ def check(config: NerConfig) -> None:
             "text_file": config.text_file,
         },
     )
+
+
+def _refuse_taggers(config: NerConfig) -> None:
+    """Refuses to take taggers of --features for a fine-tuned model."""
+    folder = os.path.join(config.output_dir, settings.TAGGERS)
+    uses = not config.do_train and config.init_checkpoint is None
+    if uses and file_system.is_folder(folder):
+        names = ", ".join(
+            name
+            for name in sorted(file_system.entries(folder))
+            if file_system.is_folder(os.path.join(folder, name))
+        )
+        raise errors.InputError(
+            f"--output_dir={config.output_dir}: has taggers of --features "
+            f"({names}): name one of them, or all"
+        )

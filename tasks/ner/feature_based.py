@@ -85,7 +85,6 @@ CHOICES = (
     "weighted_sum_all",
 )
 _ALL = "all"
-_FOLDER = "features"
 _LABELS = "labels.json"
 _ACTIVATIONS_VERSION = 1
 _ACTIVATION_DTYPE = np.float16
@@ -135,7 +134,7 @@ def layers_of(chosen: Sequence[Choice]) -> list[int]:
 
 def read_labels(output_dir: str) -> list[str] | None:
     """Returns the labels of earlier taggers; None if there are none."""
-    path = os.path.join(output_dir, _FOLDER, _LABELS)
+    path = os.path.join(output_dir, settings.TAGGERS, _LABELS)
     return metadata.read_if_present(path, list[metadata.Text])
 
 
@@ -486,7 +485,7 @@ def run(config: settings.NerConfig) -> None:
         splits=splits,
         layers=layers_of(selected),
     )
-    folder = os.path.join(config.output_dir, _FOLDER)
+    folder = os.path.join(config.output_dir, settings.TAGGERS)
     runs = [
         _ChoiceRun(choice, run, activations)
         for choice in selected
@@ -578,10 +577,11 @@ class _ChoiceRun:
         }
         if earlier is not None:
             if earlier.failed or all(
-                earlier.has(*item) for item in made_from.items()
+                self._is_done(earlier, *item) for item in made_from.items()
             ):
                 return earlier
-        os.makedirs(self.folder, exist_ok=True)
+        if config.do_train:
+            os.makedirs(self.folder, exist_ok=True)
         gc.collect()  # Frees the model of the previous choice.
         with job.builder.strategy.scope():
             model = lstm.BiLstmTagger(
@@ -616,13 +616,20 @@ class _ChoiceRun:
             strategy=job.builder.strategy,
         )
         for split, origin in made_from.items():
-            if result.has(split, origin):
+            if self._is_done(result, split, origin):
                 continue
             values = self._evaluate(predictor, split, writer, result.step)
             result = result.add(split, values, origin)
             if is_kept:
                 result.write(self.folder)
         return result
+
+    def _is_done(
+        self, result: Result, split: str, made_from: stamp.Stamp
+    ) -> bool:
+        """Returns whether a split has its metrics and its predictions."""
+        path = os.path.join(self.folder, outputs.PREDICTIONS.format(split))
+        return result.has(split, made_from) and file_system.exists(path)
 
     def _train_or_load(
         self, model: lstm.BiLstmTagger, earlier: Result | None

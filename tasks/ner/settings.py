@@ -8,6 +8,7 @@ from foundation import config_flags
 from jobs import run_config
 
 field, group = config_flags.field, config_flags.group
+TAGGERS = "features"  # Folder in --output_dir of the runs of --features.
 # Flags without an effect on feature-based taggers.
 _NOT_OF_FEATURES = (
     "interactive",
@@ -225,9 +226,17 @@ class NerConfig(run_config.FinetuningConfig):
         self._check_features()
 
     @property
+    def has_frozen_encoder(self) -> bool:
+        """See FinetuningConfig."""
+        return self.bilstm.is_used
+
+    @property
     def remembered(self) -> Sequence[str]:
         """See FinetuningConfig."""
         names = ["word_column", "tag_column", "tokens_field", "tags_field"]
+        if self.has_frozen_encoder:
+            names += ["init_checkpoint", "bert_config_file", "vocab_file"]
+            names += ["do_lower_case", "lstm_size"]
         names += [x.name for x in dataclasses.fields(WindowSettings)]
         development = {"dev_file", "data_dir"}
         if self.do_eval and not development & config_flags.chosen(self):

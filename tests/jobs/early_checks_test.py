@@ -458,3 +458,17 @@ def test_the_settings_of_the_training_are_defaults(
     assert values() == trained
     length = {"max_seq_length": 128}
     assert values("--max_seq_length=128") == trained | length
+
+
+def test_taggers_of_activations_remember_their_encoder(folder):
+    flags = {"init_checkpoint": None, "test_file": "t.csv"}
+    run_config = {"do_train": True, "init_checkpoint": "model"}
+    (folder / "out" / "features" / "last").mkdir(parents=True)
+    path = folder / "out" / config_flags.RUN_CONFIG
+    path.write_text(json.dumps(run_config))
+    check("run_ner", "--do_predict", "--features=last", **flags)
+    with pytest.raises(errors.InputError, match="has taggers of --features"):
+        check("run_ner", "--do_predict", **flags)
+    path.write_text(json.dumps(run_config | {"init_checkpoint": "gone"}))
+    with pytest.raises(errors.InputError, match="=gone: no such"):
+        check("run_ner", "--do_predict", "--features=last", **flags)
