@@ -361,10 +361,11 @@ def read_parquet(
                     break
                 yield batch, size * rows // expected
             if rows != expected:
-                few_or_many = "fewer" if rows < expected else "more"
+                has = "only " if rows < expected else "more than "
+                count = rows if rows < expected else expected
                 raise errors.InputError(
-                    f"{path}: damaged: it has {few_or_many} rows than the "
-                    f"{expected} of its footer"
+                    f"{path}: damaged: its footer says {expected} rows, but "
+                    f"it has {has}{count}"
                 )
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None):

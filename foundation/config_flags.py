@@ -67,6 +67,16 @@ RUN_CONFIG = "run_config.json"  # All flags of a command, in its output_dir.
 _parsed_early: dict[type, Any] = {}
 # Attribute of a config: the names of the flags that `build` was given.
 _CHOSEN = "_chosen_flags"
+# What other programs call flags of ours, transformers' Trainer first.
+_OTHER_NAMES = {
+    "lr": "learning_rate",
+    "max_length": "max_seq_length",
+    "model": "init_checkpoint",
+    "model_name_or_path": "init_checkpoint",
+    "num_epochs": "num_train_epochs",
+    "validation_file": "dev_file",
+    "warmup_ratio": "warmup_proportion",
+}
 _TRUTHS = ("true", "false", "t", "f", "1", "0", "yes", "no", "y", "n")
 _HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull")
 _DEFINE: Mapping[type, Callable[..., Any]] = {
@@ -484,8 +494,12 @@ def _with_longer_names(
 
     absl suggests only flags of nearly the same letters.
     """
+    declared = flags_of(config_class)
     part = error.flagname.replace("-", "_")
-    names = [x for x in flags_of(config_class) if f"_{part}_" in f"_{x}_"]
+    part = part.removeprefix("per_device_")
+    usual = _OTHER_NAMES.get(part)
+    names = [x for x in declared if x == usual]
+    names = names or [x for x in declared if f"_{part}_" in f"_{x}_"]
     if not names:
         return str(error)
     shown = ", ".join(names)

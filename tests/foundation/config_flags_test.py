@@ -482,3 +482,16 @@ def test_a_part_of_a_flag_is_recognized():
         parse("--vocab_file=v", "--learning_rat=1")
     with pytest.raises(errors.InputError, match="flag 'arm'$"):
         parse("--vocab_file=v", "--arm=1")
+
+
+@pytest.mark.parametrize(
+    ("flag", "ours"),
+    [
+        ("lr", "learning_rate"),
+        ("max-length", "max_seq_length"),
+        ("per_device_max_steps", "max_steps"),
+    ],
+)
+def test_a_flag_of_other_programs_is_recognized(flag, ours):
+    with pytest.raises(errors.InputError, match=f"you mean: {ours} [?]$"):
+        parse("--vocab_file=v", f"--{flag}=1")
