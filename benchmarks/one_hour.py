@@ -42,6 +42,8 @@ field = config_flags.field
 _MAX_STEPS = 1_000_000  # More than any time allows.
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 PEER = os.path.join(ROOT, "benchmarks", "one_hour_peer.py")
+# Flags that the peer has the same value of, unless it is given another one.
+_SEPARATE = ("num_layers", "hidden_size", "num_heads", "masked_lm_prob")
 TASKS = {
     "SST-2": "accuracy",
     "MRPC": "f1",
@@ -74,6 +76,9 @@ class Config:
     num_layers: int = field("Of both sides.", 4)
     hidden_size: int = field("Of both sides.", 256)
     num_heads: int = field("Of both sides.", 4)
+    peer_num_layers: int | None = field("If it has another number.", None)
+    peer_hidden_size: int | None = field("If it has another size.", None)
+    peer_num_heads: int | None = field("If it has another number.", None)
     max_seq_length: int = field("In pre-training, of both sides.", 64)
     train_batch_size: int = field("In pre-training, of both sides.", 64)
     learning_rate: float = field("In pre-training.", 1e-3)
@@ -83,6 +88,7 @@ class Config:
     ] = field("Of our side.", "masked_lm_and_next_sentence")
     next_sentence_loss_weight: float = field("Of our side.", 0.1)
     masked_lm_prob: float = field("Fraction of predicted tokens.", 0.15)
+    peer_masked_lm_prob: float | None = field("If it has another.", None)
     mask_token_prob: float = field("Of these, [MASK] on our side.", 0.8)
     random_token_prob: float = field("Of these, random on our side.", 0.1)
     initializer_range: float = field("Of both sides.", 0.036)
@@ -93,6 +99,9 @@ class Config:
     peer_finetuning_learning_rate: float = field("Of the peer.", 3e-4)
     num_train_epochs: float = field("Of fine-tuning, both sides.", 3.0)
     sst2_epochs: float = field("Of SST-2, which has most examples.", 1.0)
+    pretraining_flags: str = field(
+        "More flags of run_pretraining.py, separated by spaces.", ""
+    )
     finetuning_flags: str = field(
         "More flags of run_classifier.py, separated by spaces.", ""
     )
@@ -187,29 +196,27 @@ def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
     pairs = {}
     if config.objective == "masked_lm_and_next_sentence":
         pairs["next_sentence_loss_weight"] = config.next_sentence_loss_weight
-    clock.run(
-        "pre-training",
-        _command(
-            "run_pretraining",
-            bert_config_file=path,
-            input_file=os.path.join(shards, "part-*"),
-            output_dir=pretrained,
-            do_train=True,
-            objective=config.objective,
-            max_seq_length=config.max_seq_length,
-            max_predictions_per_seq=predictions,
-            train_batch_size=config.train_batch_size,
-            learning_rate=config.learning_rate,
-            num_train_steps=_MAX_STEPS,
-            # With --max_train_hours, a fraction of the time.
-            num_warmup_steps=round(config.warmup_fraction * _MAX_STEPS),
-            max_train_hours=seconds / 3600,
-            random_seed=seed,
-            precision=config.precision,
-            **pairs,
-            **evaluation,
-        ),
+    command = _command(
+        "run_pretraining",
+        bert_config_file=path,
+        input_file=os.path.join(shards, "part-*"),
+        output_dir=pretrained,
+        do_train=True,
+        objective=config.objective,
+        max_seq_length=config.max_seq_length,
+        max_predictions_per_seq=predictions,
+        train_batch_size=config.train_batch_size,
+        learning_rate=config.learning_rate,
+        num_train_steps=_MAX_STEPS,
+        # With --max_train_hours, a fraction of the time.
+        num_warmup_steps=round(config.warmup_fraction * _MAX_STEPS),
+        max_train_hours=seconds / 3600,
+        random_seed=seed,
+        precision=config.precision,
+        **pairs,
+        **evaluation,
     )
+    clock.run("pre-training", command + config.pretraining_flags.split())
     with open(os.path.join(pretrained, "metrics.jsonl")) as file:
         _print_steps(config, max(json.loads(line)["step"] for line in file))
     scores = {}
@@ -252,7 +259,10 @@ def peer(config: Config, folder: str, seed: int) -> dict[str, float]:
         for split in ("train", task.dev_splits[0]):
             _write_rows(task, split, os.path.join(data, f"{name}.{split}.json"))
     clock = Clock(config.minutes)
-    flags = dataclasses.asdict(config) | {
+    flags = dataclasses.asdict(config)
+    for name in _SEPARATE:
+        flags[name] = flags[f"peer_{name}"] or flags[name]
+    flags |= {
         "seed": seed,
         "data": data,
         "folder": folder,
