@@ -247,7 +247,7 @@ def _triples(rows: Iterable[Row], form: str) -> Iterator[Example]:
         errors.warn_once(
             f"{first_lost[0].where}: no contradicted text for this premise; "
             f"{num_lost} of {num_entailed} entailed texts are left out for "
-            "this reason"
+            "this reason; a table of anchor and positive needs no such texts"
         )
 
 
