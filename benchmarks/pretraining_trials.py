@@ -7,9 +7,9 @@ r"""Compares recipes of pre-training at equal processor time on one core.
 A trial trains for --minutes of processor time: some steps of the recipe are
 timed first, which gives the number of its steps. So the result depends little
 on what else the machine does; the table has the minutes that the steps took.
-All recipes have --num_warmup_steps steps of
-warm-up and a learning rate that falls to 0, and are evaluated on the same
-records with 15 % masks. A recipe loses if its loss is 0.03 higher than today's.
+All recipes have --num_warmup_steps steps of warm-up and a learning rate that
+falls to 0, and are evaluated on the same records with 15 % masks. A recipe
+loses if its loss is 0.03 higher than today's.
 
     today     BERT-Mini, length 64, batches of 64
     layers6   6 layers of 384 units; layers8 has 8
@@ -20,10 +20,12 @@ records with 15 % masks. A recipe loses if its loss is 0.03 higher than today's.
     causal    a left-to-right language model for a fifth of the time
     stacked   two layers for a third of the time, then these twice
     batches   batches of 32, 64 and 128, each for a third of the time
+    z_loss    with the loss of z_loss_pretraining.py
 
-The last three are several runs, each of which starts from the model of the one
-before, without its optimizer. All but the last keep the learning rate at its
-peak; all but the first have a tenth of the steps of warm-up.
+`causal`, `stacked` and `batches` are several runs, each of which starts from
+the model of the one before, without its optimizer. All but the last keep the
+learning rate at its peak; all but the first have a tenth of the steps of
+warm-up.
 
 The same command continues a trial that was interrupted, and prints the results
 of all trials in --output_dir.
@@ -63,6 +65,7 @@ class Stage(NamedTuple):
       fraction: its part of the processor time.
       model: values of bert_config.json.
       flags: flags of run_pretraining.py.
+      script: the program that trains; its flags are run_pretraining.py's.
       lengths: its processor time by the length of the records, both as
         fractions: of the stage's time, and of --max_seq_length.
     """
@@ -70,6 +73,7 @@ class Stage(NamedTuple):
     fraction: float = 1.0
     model: Mapping[str, int] = {}
     flags: Mapping[str, Any] = {}
+    script: str = "run_pretraining.py"
     lengths: Mapping[float, float] = {1.0: 1.0}
 
 
@@ -95,6 +99,7 @@ RECIPES = {
     "batches": [
         Stage(1 / 3, flags={"train_batch_size": size}) for size in (32, 64, 128)
     ],
+    "z_loss": [Stage(script="benchmarks/z_loss_pretraining.py")],
 }
 
 
@@ -130,8 +135,8 @@ def _run(program: str, **flags: Any) -> float:
     return comparison.run([sys.executable, script, *arguments])
 
 
-def _pretrain(**flags: Any) -> float:
-    """Runs run_pretraining.py.
+def _pretrain(stage: Stage, **flags: Any) -> float:
+    """Runs the program of a stage.
 
     Returns:
       The processor seconds of a step, from the second half of the steps that
@@ -141,7 +146,7 @@ def _pretrain(**flags: Any) -> float:
     Raises:
       InputError: it failed.
     """
-    script = os.path.join(ROOT, "run_pretraining.py")
+    script = os.path.join(ROOT, stage.script)
     arguments = [f"--{name}={value}" for name, value in flags.items()]
     points = [(0, 0.0)]
     with subprocess.Popen(
@@ -157,7 +162,7 @@ def _pretrain(**flags: Any) -> float:
                 points.append((int(match[1].replace(",", "")), seconds))
     if process.returncode:
         raise errors.InputError(
-            f"run_pretraining failed with exit code {process.returncode}; the "
+            f"{stage.script} failed with exit code {process.returncode}; the "
             "same command continues"
         )
     middle, last = (
@@ -242,6 +247,7 @@ def plan(config: Config, stage: Stage, folder: str, flags: dict) -> str:
     for part, fraction in stage.lengths.items():
         length = round(part * config.max_seq_length)
         per_step = _pretrain(
+            stage,
             **flags,
             num_warmup_steps=config.num_warmup_steps,
             phases=f"{length}:{_TIMED}",
@@ -323,7 +329,7 @@ def train(config: Config, folder: str) -> tuple[str, list[str], float]:
         if is_last:
             flags |= {"do_eval": True, "eval_batch_size": 64}
             flags["max_eval_steps"] = 0
-        minutes += _pretrain(**flags) * num_steps / 60
+        minutes += _pretrain(stage, **flags) * num_steps / 60
         model_dir = flags["output_dir"]
     return model_dir, all_phases, minutes
 
@@ -381,7 +387,7 @@ if __name__ == "__main__":
             "corpus": "DATA/corpus.txt",
             "held_out_corpus": "DATA/corpus.txt",
             "output_dir": "DATA/trials",
-            "recipe": "masks",
+            "recipe": "z_loss",
             "minutes": 0.02,
             "vocab_size": 160,
             "max_seq_length": 32,

@@ -32,6 +32,7 @@ PARTS = {
     "our_side": "finetuning_speed",
     "smoke": "finetuning_speed",
     "trace_table": "accelerator_cases",
+    "z_loss_pretraining": "pretraining_trials",
 }
 # The same of the peers, which need torch, transformers or onnxruntime.
 PEERS = {
