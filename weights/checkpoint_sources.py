@@ -303,8 +303,8 @@ def with_layers(source: Source, layers: Sequence[int]) -> Source:
     tensors, count = stored_weights.with_layers(source.tensors, layers)
     if missing := [number for number in layers if number >= count]:
         raise errors.InputError(
-            f"{source.path}: has {count} layers, numbered from 0; there is no "
-            f"layer {missing[0]} of --init_layers"
+            f"--init_layers: {source.path} has {count} layers, numbered from "
+            f"0; there is no layer {missing[0]}"
         )
     config = source.config
     return dataclasses.replace(

@@ -166,11 +166,11 @@ def _read_flag(flag: str, path: str, init_layers: Sequence[int] = ()) -> Source:
     """
     try:
         source = checkpoint_sources.read(path)
-        if init_layers:
-            source = checkpoint_sources.with_layers(source, init_layers)
-        return source
     except errors.InputError as error:
         raise errors.InputError(f"--{flag}: {error}") from error
+    if init_layers:
+        source = checkpoint_sources.with_layers(source, init_layers)
+    return source
 
 
 def _no_config(
