@@ -55,11 +55,15 @@ class Config:
         None,
     )
     small: bool = field(
-        "Replaces every size by tiny and divides batches.", False
+        "Replaces every size by tiny, divides batches and lengths.", False
     )
     only: str | None = field("Comma list of parts of names to run.", None)
     peer_python: str = field(
         "Python with torch and transformers, for --plan=peer.", sys.executable
+    )
+    jax_python: str = field(
+        "Python with jax and keras, for the control of --plan=levers.",
+        sys.executable,
     )
 
 
@@ -163,6 +167,7 @@ def shrunk(case: Case) -> Case:
     return dataclasses.replace(
         case,
         size="tiny",
+        length=case.length // 8,
         batch=max(case.accumulation, case.batch // 32),
         seconds=0.2,
     )
@@ -329,7 +334,7 @@ def main(config: Config) -> None:
             minutes=config.minutes,
             case_seconds=config.case_seconds,
             given_peak=config.peak_tflops,
-            peer_python=config.peer_python,
+            pythons={"peer": config.peer_python, "jax": config.jax_python},
         )
     device, cpu = Worker(), Worker(environment={"CUDA_VISIBLE_DEVICES": "-1"})
     results = []

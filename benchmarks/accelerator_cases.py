@@ -1,8 +1,8 @@
 """Measures single configurations of accelerator.py, one after the other.
 
-A process of its own: it reads cases as JSON from its input and writes one JSON
-line for each to its output. A case that raises is one line as well; a case that
-ends the process costs only itself, as accelerator.py starts another process.
+A process of its own: `serve` reads cases as JSON from its input and writes one
+JSON line for each to its output. A case that raises is one line as well; a case
+that ends the process costs only itself, as accelerator.py starts another one.
 
     {"name": ..., "work": "train", ...}  ->  {"name": ..., "seconds": 0.05, ...}
 """
@@ -30,7 +30,7 @@ SIZES = {
 # Batches that differ, held in memory; steps take them in turn.
 _BATCHES = 4
 _INSTANCES_PER_ROW = 3
-_MEMORY_ERRORS = ("ResourceExhaustedError", "MemoryError")
+_MEMORY_ERRORS = ("ResourceExhaustedError", "MemoryError", "OutOfMemoryError")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,8 @@ class Case:
 
     Attributes:
         name: names the row of the table.
-        work: train, predict, losses or profile.
+        work: train, predict, losses or profile; jax and peer, which also train,
+            in a process of accelerator_jax.py or accelerator_peer.py.
         task: pretraining, packed, classification or squad.
         size: of SIZES.
         length: tokens per sequence.
@@ -417,11 +418,20 @@ def run_case(
     case: Case, directory: str, flops: float | None = None
 ) -> dict[str, Any]:
     """Returns the case's result; a failure is its text."""
+    if case.work == "losses":
+        return attempt(case, lambda: first_losses(case))
+    return attempt(case, lambda: measure(case, directory, flops))
+
+
+def attempt(
+    case: Case, compute: Callable[[], Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Returns the case with what `compute` returns, or the text of its error.
+
+    Errors of TensorFlow, JAX and PyTorch for lack of memory get the same text.
+    """
     try:
-        if case.work == "losses":
-            values = first_losses(case)
-        else:
-            values = measure(case, directory, flops)
+        values = compute()
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         kind = type(error).__name__
@@ -449,22 +459,23 @@ def device() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Reads cases until the input ends."""
+def serve(
+    name_device: Callable[[], Mapping[str, Any]],
+    run_case: Callable[[Case, str, float | None], Mapping[str, Any]],
+) -> None:
+    """Writes a line about the device, then one for each case of the input."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # What libraries print is not taken for a result.
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path.insert(0, os.path.dirname(here))
-
-    json.dump(device(), out)
-    out.write("\n")
+    out.write(json.dumps(name_device()) + "\n")
     for line in sys.stdin:
         request = json.loads(line)
         case = Case(**request["case"])
         flops = request["sequence_flops"]
-        json.dump(run_case(case, request["directory"], flops), out)
-        out.write("\n")
+        result = run_case(case, request["directory"], flops)
+        out.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path.insert(0, os.path.dirname(here))
+    serve(device, run_case)

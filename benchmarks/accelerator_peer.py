@@ -14,11 +14,7 @@ Forms of the peer, a comma list in Case.levers:
 """
 
 import dataclasses
-import gc
 import importlib.util
-import json
-import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -149,29 +145,28 @@ def _peak_gib() -> float:
     return accelerator_cases.process_peak_gib()
 
 
-def run_case(case: Case, flops: float | None) -> dict[str, Any]:
+def run_case(case: Case, directory: str, flops: float | None) -> dict[str, Any]:
     """Returns the case's result; a failure is its text."""
+    del directory
     if _MISSING:
-        failure = f"{' and '.join(_MISSING)} not installed in --peer_python"
+        missing = " and ".join(_MISSING)
+        failure = f"not run: {missing} not installed in --peer_python"
         return {**dataclasses.asdict(case), "failure": failure}
-    try:
+
+    def measure():
         values, _, loss = accelerator_cases.time_calls(
             case, lambda: trainer(case)
         )
         values |= {"last_loss": loss, "peak_gib": _peak_gib()}
         if flops is not None:
             values["tflops"] = flops * values["sequences_per_second"] / 1e12
-    except Exception as error:
-        text = " ".join(str(error).split())[:2000]
-        values = {"failure": type(error).__name__, "message": text}
-    gc.collect()
-    return {**dataclasses.asdict(case), **values}
+        return values
+
+    return {**accelerator_cases.attempt(case, measure), **versions()}
 
 
 def versions() -> dict[str, str]:
     """Returns the versions of the peer."""
-    if _MISSING:
-        return {}
     import torch
     import transformers
 
@@ -181,18 +176,14 @@ def versions() -> dict[str, str]:
     }
 
 
-def main() -> None:
-    """Reads cases until the input ends."""
-    out = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # What libraries print is not taken for a result.
-    json.dump(versions(), out)
-    out.write("\n")
-    for line in sys.stdin:
-        request = json.loads(line)
-        result = run_case(Case(**request["case"]), request["sequence_flops"])
-        json.dump({**result, **versions()}, out)
-        out.write("\n")
+def device() -> dict[str, Any]:
+    """Returns the versions, and whether torch uses a GPU."""
+    if _MISSING:
+        return {}
+    import torch
+
+    return {**versions(), "is_gpu": torch.cuda.is_available()}
 
 
 if __name__ == "__main__":
-    main()
+    accelerator_cases.serve(device, run_case)

@@ -16,6 +16,8 @@ from typing import Any
 import accelerator_cases
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+# Imports and the first contact with the device: seconds on a machine at rest.
+_START_SECONDS = 180.0
 
 
 class Worker:
@@ -35,8 +37,13 @@ class Worker:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self.device: dict[str, Any] = {}
 
-    def start(self) -> None:
-        """Starts the process if none is running."""
+    def start(self, timeout: float = _START_SECONDS) -> None:
+        """Starts the process if none is running.
+
+        Raises:
+            RuntimeError: it ended, or did not name its device within `timeout`
+                seconds.
+        """
         if self._process is not None:
             return
         self._process = subprocess.Popen(
@@ -50,10 +57,16 @@ class Worker:
         threading.Thread(
             target=_read, args=(self._process, self._lines), daemon=True
         ).start()
-        line = self._lines.get()
+        script = os.path.basename(self._command[1])
+        try:
+            line = self._lines.get(timeout=timeout)
+        except queue.Empty:
+            self.stop()
+            raise RuntimeError(
+                f"{script} did not start within {timeout:.0f} s"
+            ) from None
         if line is None:
-            self._process = None
-            script = os.path.basename(self._command[1])
+            self.stop()
             raise RuntimeError(f"{script} does not start; see above")
         self.device = json.loads(line)
 

@@ -3,8 +3,9 @@
     python benchmarks/accelerator.py --plan=levers --output_dir=D --minutes=12
     python benchmarks/accelerator.py --plan=peer --output_dir=D2 --minutes=12
 
-levers: flags of XLA, larger batches and the changes of accelerator_levers.py,
-the largest expected gain first, and at the end all that gained together. peer:
+levers: the same step under JAX, which shows what XLA can make of it, then flags
+of XLA, larger batches and the changes of accelerator_levers.py, the largest
+expected gain first, and at the end all that gained together. peer:
 BertForPreTraining of transformers in several forms, beside our step.
 
 Each configuration has a process of its own, and only one process at a time uses
@@ -13,7 +14,8 @@ in time. The same command continues where it stopped: what `results.jsonl` has
 on the same kind of device is not measured again. XLA's choices of kernels are
 kept in `autotune/` and used by the next process. (TensorFlow's cache of whole
 programs is not used: that its key contains XLA's flags is not documented.) The
-first configuration writes XLA's program to `hlo/`, for hlo_transposes.py.
+first configuration and the one under JAX write XLA's program to `hlo/` and
+`hlo_jax/`, for hlo_transposes.py.
 """
 
 import dataclasses
@@ -31,6 +33,10 @@ from absl import logging
 Case = accelerator_cases.Case
 Result = Mapping[str, Any]
 TODAY, AGAIN, TOGETHER = "today", "today, again", "all that gained"
+# Work of other frameworks -> the script of its process.
+_OTHERS = {"jax": "accelerator_jax.py", "peer": "accelerator_peer.py"}
+# Folder of XLA's program -> what it computes.
+_PROGRAMS = {"hlo": TODAY, "hlo_jax": "under JAX"}
 # Work on such a machine is short; less than this is no configuration.
 _SHORTEST = 5.0
 
@@ -43,6 +49,7 @@ def levers() -> list[Case]:
 
     return [
         case(TODAY),
+        case("under JAX", work="jax"),
         case("batch 512", batch=512),
         case(
             "dot merger 512 MB",
@@ -143,8 +150,9 @@ class Trials:
         for result in self._earlier:
             if not wanted.items() <= result.items():
                 continue
-            # A case that fails would fail again; one without time may not.
-            if result.get("failure", "").startswith("stopped after"):
+            # A case that fails would fail again; for these the time was short,
+            # or something is missing on the machine.
+            if result.get("failure", "").startswith(("stopped", "not run")):
                 continue
             self.device = self.device or _device(result)
             if self.device == _device(result):
@@ -155,17 +163,22 @@ class Trials:
         left = self._deadline - time.monotonic()
         if left < self._longest:
             return {**dataclasses.asdict(case), "failure": "left out: no time"}
+        limit = min(left, self._case_seconds)
+        logging.info("%s: at most %.0f s", case.name, limit)
         started = time.monotonic()
         worker = self._make_worker(case, self._environment(case))
         try:
-            worker.start()
+            worker.start(limit)
+            self._check_device(case, worker.device)
             worker.send(case, self._directory, self._sequence_flops())
-            result = worker.receive(case, min(left, self._case_seconds))
-        except RuntimeError as error:
-            result = {**dataclasses.asdict(case), "failure": str(error)}
+            limit -= time.monotonic() - started
+            result = worker.receive(case, max(0.0, limit))
+        except (RuntimeError, OSError) as error:
+            failure = f"not run: {error}"
+            result = {**dataclasses.asdict(case), "failure": failure}
         finally:
             worker.stop()
-        if case.work != "peer" and worker.device:
+        if case.work not in _OTHERS and worker.device:
             if self.device and self.device != worker.device:
                 # Another machine than the earlier run's: begin again.
                 self.results.clear()
@@ -177,16 +190,24 @@ class Trials:
             file.write(json.dumps(result) + "\n")
         return result
 
+    def _check_device(self, case: Case, device: Result) -> None:
+        """Raises RuntimeError if another framework would use the CPU only."""
+        is_on_cpu = device.get("is_gpu") is False
+        if case.work in _OTHERS and self.device.get("is_gpu") and is_on_cpu:
+            raise RuntimeError(f"{_OTHERS[case.work]} finds no GPU")
+
     def _environment(self, case: Case) -> dict[str, str]:
         """Returns the variables of the case's process."""
         flags = [os.environ.get("XLA_FLAGS", ""), case.xla_flags]
-        if self._shares_choices:
-            choices = os.path.abspath(os.path.join(self._directory, "autotune"))
+        folder = os.path.abspath(self._directory)
+        if self._shares_choices and case.work not in _OTHERS:
+            choices = os.path.join(folder, "autotune")
             os.makedirs(choices, exist_ok=True)
             flags.append(f"--xla_gpu_per_fusion_autotune_cache_dir={choices}")
-            if case.name == TODAY:
-                program = os.path.join(self._directory, "hlo")
-                flags += [f"--xla_dump_to={program}", "--xla_dump_hlo_as_text"]
+        for program, name in _PROGRAMS.items():
+            if case.name == name and self._shares_choices:
+                path = os.path.join(folder, program)
+                flags += [f"--xla_dump_to={path}", "--xla_dump_hlo_as_text"]
         tf_flags = [os.environ.get("TF_XLA_FLAGS", ""), case.tf_xla_flags]
         return {
             "XLA_FLAGS": " ".join(filter(None, flags)),
@@ -252,7 +273,7 @@ def together(cases: Sequence[Case], results: Sequence[Result]) -> Case | None:
     for case in cases:
         result = by_name.get(case.name, {"failure": ""})
         found = gain(result, results)
-        if case.name in (TODAY, AGAIN) or case.work == "peer" or found is None:
+        if case.name in (TODAY, AGAIN) or case.work in _OTHERS or found is None:
             continue
         if found > noise(result, results):
             better.append((found, case))
@@ -330,19 +351,22 @@ def main(
     minutes: float,
     case_seconds: float,
     given_peak: float | None,
-    peer_python: str,
+    pythons: Mapping[str, str],
 ) -> None:
-    """Runs a plan; writes `table.md` after every case and prints it."""
+    """Runs a plan; writes `table.md` after every case and prints it.
+
+    `pythons` has the Python of each other framework, by the case's work.
+    """
+    cache = os.path.abspath(os.path.join(directory, "inductor"))
 
     def make_worker(case: Case, environment: Mapping[str, str]):
-        if case.work == "peer":
-            cache = os.path.abspath(os.path.join(directory, "inductor"))
-            return accelerator_process.Worker(
-                script="accelerator_peer.py",
-                python=peer_python,
-                environment={"TORCHINDUCTOR_CACHE_DIR": cache},
-            )
-        return accelerator_process.Worker(environment=environment)
+        if case.work not in _OTHERS:
+            return accelerator_process.Worker(environment=environment)
+        return accelerator_process.Worker(
+            script=_OTHERS[case.work],
+            python=pythons[case.work],
+            environment={**environment, "TORCHINDUCTOR_CACHE_DIR": cache},
+        )
 
     trials = Trials(
         directory,
@@ -353,9 +377,11 @@ def main(
 
     def write() -> str:
         text = table(trials.results, trials.device, given_peak)
-        program = hlo_transposes.find(os.path.join(directory, "hlo"))
-        if program:
-            text += "\n\n" + hlo_transposes.table(program)
+        for folder, name in _PROGRAMS.items():
+            program = hlo_transposes.find(os.path.join(directory, folder))
+            if program:
+                text += f"\n\nXLA's program, {name}:\n\n"
+                text += hlo_transposes.table(program)
         with open(os.path.join(directory, "table.md"), "w") as file:
             file.write(text + "\n")
         return text

@@ -36,6 +36,7 @@ PARTS = {
 }
 # The same of the peers, which need torch, transformers or onnxruntime.
 PEERS = {
+    "accelerator_jax": "accelerator_trials",
     "accelerator_peer": "accelerator_trials",
     "one_hour_peer": "one_hour",
     "serving_peer": "serving",

@@ -5,6 +5,7 @@ Sums are merged, so they are equal to rounding; masks are others, as good.
 pytest tests/benchmarks/accelerator_levers_test.py
 """
 
+import functools
 import sys
 
 import numpy as np
@@ -24,6 +25,28 @@ def levers(repository):
     import accelerator_levers
 
     return accelerator_levers
+
+
+@pytest.fixture(scope="module")
+def first_losses(levers):
+    """A function: losses of steps of the benchmark with some levers."""
+    import accelerator_cases as cases
+
+    case = cases.Case(
+        name="tiny",
+        size="tiny",
+        length=16,
+        batch=2,
+        precision="float32",
+        xla=False,
+    )
+
+    @functools.cache
+    def compute(names):
+        with levers.using(names):
+            return cases.first_losses(case, 3)["losses"]
+
+    return compute
 
 
 @pytest.fixture
@@ -53,6 +76,12 @@ def test_losses_and_gradients_are_todays_to_rounding(levers, gradients, names):
         np.testing.assert_array_equal(a, c)
     # Variables, and with them files, keep their names and shapes.
     assert model.bert.embeddings.word_embeddings.shape[0] == 30
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("names", ["qkv", "vocabulary"])
+def test_complete_steps_have_todays_losses(first_losses, names):
+    assert first_losses(names) == pytest.approx(first_losses(""), rel=1e-6)
 
 
 def products(function, *specs):
