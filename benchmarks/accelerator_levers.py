@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 from keras import ops
 
-from modeling import layers
+from modeling import layers, losses
 from training import xla_dropout
 
 # Tensor cores multiply tiles of at most so many rows.
@@ -63,6 +63,45 @@ def padded_vocabulary_scores(embeddings: layers.Embeddings, x):
     return ops.reshape(scores[:, :words], (*leading, words))
 
 
+def replace_by_comparison(x, labels, values):
+    """Returns x [..., C] with values [...] at the labels.
+
+    XLA computes a comparison inside the kernels that read the result; a scatter
+    writes float32 [B * P, V] to memory, and XLA transposes it there. Replaces
+    losses._replace_at_labels; equal bits.
+    """
+    classes = ops.arange(x.shape[-1], dtype=labels.dtype)
+    is_label = ops.equal(classes, labels[..., None])
+    return ops.where(is_label, values[..., None], x)
+
+
+_gather = layers.gather
+
+
+def gather_with_product(x, positions):
+    """Selects positions, integers [B, Q], of x [B, S] or [B, S, H].
+
+    The gradient is a product with a one-hot matrix [B, S, Q]. It is a scatter
+    otherwise, for which XLA keeps the hidden states of all blocks transposed.
+    Replaces layers.gather; equal to rounding where positions are repeated.
+    """
+    if len(x.shape) == 2:
+        return _gather(x, positions)
+
+    @ops.custom_gradient
+    def select(x):
+        def gradient(*arguments, upstream=None):
+            if upstream is None:  # Backends pass it in different ways.
+                (upstream,) = arguments
+            columns = ops.arange(x.shape[1], dtype=positions.dtype)
+            one_hot = ops.equal(columns[None, :, None], positions[:, None, :])
+            return ops.matmul(ops.cast(one_hot, upstream.dtype), upstream)
+
+        return _gather(x, positions), gradient
+
+    return select(x)
+
+
 def draw_two_per_word(
     seed: tf.Tensor, *, shape: Sequence[int | tf.Tensor], threshold: int
 ) -> tf.Tensor:
@@ -91,6 +130,8 @@ LEVERS: dict[str, tuple[object, str, Callable]] = {
         padded_vocabulary_scores,
     ),
     "masks": (xla_dropout, "draw_mask", draw_two_per_word),
+    "labels": (losses, "_replace_at_labels", replace_by_comparison),
+    "gather": (layers, "gather", gather_with_product),
 }
 
 

@@ -50,6 +50,8 @@ def levers() -> list[Case]:
     return [
         case(TODAY),
         case("under JAX", work="jax"),
+        case("labels compared, not scattered", levers="labels"),
+        case("gradient of the gather by a product", levers="gather"),
         case("batch 512", batch=512),
         case(
             "dot merger 512 MB",

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from modeling import encoder, models
+from modeling import encoder, layers, losses, models
 from tasks.pretraining import objectives
 from training import xla_dropout
 
 THRESHOLD = round(0.1 * 2**16)
+EQUAL = ("qkv", "vocabulary", "labels", "gather")  # To rounding.
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def gradients(tiny_config, features, set_weights):
     return compute
 
 
-@pytest.mark.parametrize("names", ["qkv", "vocabulary", "qkv,vocabulary"])
+@pytest.mark.parametrize("names", [*EQUAL, ",".join(EQUAL)])
 def test_losses_and_gradients_are_todays_to_rounding(levers, gradients, names):
     expected, _ = gradients()
     with levers.using(names):
@@ -79,7 +80,7 @@ def test_losses_and_gradients_are_todays_to_rounding(levers, gradients, names):
 
 
 @pytest.mark.all
-@pytest.mark.parametrize("names", ["qkv", "vocabulary"])
+@pytest.mark.parametrize("names", EQUAL)
 def test_complete_steps_have_todays_losses(first_losses, names):
     assert first_losses(names) == pytest.approx(first_losses(""), rel=1e-6)
 
@@ -113,6 +114,52 @@ def test_the_vocabulary_is_padded_in_the_product(levers, tiny_config):
             embeddings.vocabulary_scores, tf.TensorSpec([2, 3, 8])
         )
     assert product.outputs[0].shape[1] == 128
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_compared_labels_give_the_same_bits(levers, is_compiled):
+    x = tf.random.stateless_normal([3, 4, 30], [1, 2])
+    labels = tf.random.stateless_uniform([3, 4], [1, 2], 0, 30, tf.int32)
+    values = tf.random.stateless_normal([3, 4], [3, 4])
+    expected = losses._replace_at_labels(x, labels, values)
+    with levers.using("labels"):
+        replace = tf.function(
+            losses._replace_at_labels, jit_compile=is_compiled
+        )
+        graph = replace.get_concrete_function(x, labels, values).graph
+        found = replace(x, labels, values)
+    assert not [x for x in graph.get_operations() if "Scatter" in x.type]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_gradient_of_the_gather_sums_repeated_positions(levers, dtype):
+    x = tf.cast(tf.random.stateless_normal([2, 5, 3], [1, 2]), dtype)
+    positions = tf.constant([[0, 4, 0, 0], [3, 1, 2, 3]])
+    upstream = tf.cast(tf.random.stateless_normal([2, 4, 3], [3, 4]), dtype)
+
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layers.gather(x, positions)
+        return y, tf.convert_to_tensor(tape.gradient(y, x, upstream))
+
+    expected = gradient(x)
+    with levers.using("gather"):
+        function = tf.function(gradient)
+        graph = function.get_concrete_function(x).graph
+        found = function(x)
+        mask = layers.gather(
+            tf.constant([[1, 2, 0, 0], [3, 3, 0, 4]]), positions[:, :1]
+        )
+    types = {op.type for op in graph.get_operations()}
+    assert "BatchMatMulV2" in types and "UnsortedSegmentSum" not in types
+    np.testing.assert_array_equal(found[0], expected[0])
+    tolerance = 1e-6 if dtype == "float32" else 2e-2
+    for a, b in zip(found, expected, strict=True):
+        a, b = (tf.cast(y, "float32") for y in (a, b))
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    np.testing.assert_array_equal(mask, [[1], [4]])
 
 
 def mask(levers, seed, shape=(1000, 1000)):
