@@ -17,6 +17,9 @@ two CPU cores:
         --corpus=books.txt --heldout_corpus=heldout.txt --glue_dir=glue \
         --squad_dir=squad --swag_dir=swag --conll_dir=conll2003
 
+With --pretraining_seeds=2, the rows that a statement of the paper compares are
+pre-trained twice: a comparison of single pre-trainings decides nothing.
+
 A run that was killed continues when the same command is started again. With
 --part=1/2 and --part=2/2, two processes share the work, on one machine or on
 two that share the output directory. It writes results.md, results.json and
@@ -50,6 +53,12 @@ class ReproduceConfig:
         "paper: the paper's models; small: models for two CPU cores, in hours; "
         "tiny: a check of data and flags, in minutes.",
         "paper",
+    )
+    pretraining_seeds: int | None = field(
+        "Pre-trainings of each row that a statement of the paper compares; by "
+        "default 2 at scale small, else 1.",
+        None,
+        at_least=1,
     )
     output_dir: str = field(
         "Directory of all models and results.", "reproduced"
@@ -140,6 +149,10 @@ from paper import execution, experiments, protocol, results, tables
 def main(config: ReproduceConfig) -> None:
     """Runs the commands of the tables and writes their results."""
     scale = protocol.SCALES[config.scale]
+    if config.pretraining_seeds is not None:
+        scale = dataclasses.replace(
+            scale, pretraining_seeds=config.pretraining_seeds
+        )
     names = [field.name for field in dataclasses.fields(experiments.Inputs)]
     inputs = experiments.Inputs(**{n: getattr(config, n) for n in names})
     for name in names:

@@ -37,23 +37,27 @@ _NOT_COUNTED = (
     "Starting commands and evaluating are not counted, and fine-tuning in "
     "small batches is slower than pre-training."
 )
+_PRETRAINING = "run_pretraining"
 _WITHOUT_EFFECT = ("keep_checkpoint_max",)  # On the results.
 
 
 def overview(tables: Sequence[Table], scale: Scale) -> str:
     """Returns one line for each table: commands, trainings, hours."""
-    lines = ["table    commands  trainings  hours  title"]
+    lines = ["table    commands  pre-trainings  trainings  hours  title"]
     for table in tables:
         commands = table.commands()
         hours = _hours(sum(c.flops for c in commands), scale.tflops)
         runs = sum(c.num_runs for c in commands)
+        pretrainings = sum(c.program == _PRETRAINING for c in commands)
         lines.append(
-            f"{table.name:7}  {len(commands):8}  {runs:9}  {hours:5.1f}  "
-            f"{table.title}"
+            f"{table.name:7}  {len(commands):8}  {pretrainings:13}  {runs:9}  "
+            f"{hours:5.1f}  {table.title}"
         )
+    every = commands_of(tables)
+    total = _hours(sum(c.flops for c in every), scale.tflops)
     lines.append(
-        f"Hours on {scale.device}. Tables have commands in common, which run "
-        f"once. {_NOT_COUNTED}"
+        f"Together {len(every)} commands, {total:.1f} hours on {scale.device}: "
+        f"tables have commands in common, which run once. {_NOT_COUNTED}"
     )
     return "\n".join(lines)
 

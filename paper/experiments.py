@@ -17,7 +17,12 @@ from paper.protocol import Command, Scale, Score, Size
 from tasks.classification import sentence_files, sentence_tasks
 from training import checkpoints
 
-_PLOTTED = ("masked_lm_and_next_sentence", "left_to_right")  # In Figure 5.
+_BOTH = "masked_lm_and_next_sentence"
+_PLOTTED = (_BOTH, "left_to_right")  # In Figure 5.
+_FIRST_SEED = 12_345  # The default of all commands.
+# Of the seeds of two pre-trainings, and of the first restarts of fine-tuning
+# from them: more than there are restarts.
+_SEED_DISTANCE = 1_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,14 +53,19 @@ class Model:
     Attributes:
       name: part of the names of its commands.
       checkpoint: value of --init_checkpoint.
+      pretrained: the checkpoint at the end of its pre-training; not that of
+        `checkpoint` after training on TriviaQA.
       size: size of the model.
+      pretraining: number of its pre-training, from 0.
       needs: the command that trains it, if any.
       bilstm: whether fine-tuning adds a BiLSTM.
     """
 
     name: str
     checkpoint: str
+    pretrained: str
     size: Size
+    pretraining: int = 0
     needs: Sequence[Command] = ()
     bilstm: bool = False
 
@@ -200,8 +210,10 @@ class Experiments:
         self,
         size: Size,
         *,
-        objective: str = "masked_lm_and_next_sentence",
+        objective: str = _BOTH,
         masking: Masking = Masking(),
+        next_sentence_loss_weight: float | None = None,
+        number: int = 0,
     ) -> Model:
         """Returns a model that is pre-trained here.
 
@@ -210,18 +222,34 @@ class Experiments:
           objective: value of run_pretraining.py's --objective.
           masking: masking of the training records; held-out records have the
             default.
+          next_sentence_loss_weight: of an objective with next sentences; by
+            default the scale's.
+          number: number of the pre-training, from 0. They differ in the seed of
+            initial weights, dropout and the order of the records, and have the
+            same records.
         """
         scale = self.scale
+        own_flags = _seed_flags(number)
         shards = self._shards(masking, held_out=False)
         held_out = self._shards(Masking(), held_out=True)
         name = f"pretrained/{str(size).replace('/', '-')}_{objective}_{masking}"
-        directory = self._path(name)
-        save_every = scale.checkpoints[0] // 4
         is_plotted = (
             size == scale.base
             and masking == Masking()
             and objective in _PLOTTED
         )
+        if objective == _BOTH:
+            weight = next_sentence_loss_weight
+            if weight is None:
+                weight = scale.next_sentence_loss_weight
+            is_plotted &= weight == scale.next_sentence_loss_weight
+            if weight != 1.0:  # The default of the command.
+                own_flags["next_sentence_loss_weight"] = weight
+                name += f"_weight{weight:g}"
+        if number:
+            name += f"_seed{number + 1}"
+        directory = self._path(name)
+        save_every = scale.checkpoints[0] // 4
         config = self.bert_config(size)
         command = self._command(
             name,
@@ -247,22 +275,45 @@ class Experiments:
                 if is_plotted
                 else 2,
                 "precision": self.inputs.precision,
+                **own_flags,
             },
             [*shards, *held_out],
             num_runs=1,
             flops=sum(
                 phase.steps
                 * scale.pretraining_batch_size
-                * _training_flops(config, phase.length)
+                * _training_flops(
+                    config,
+                    phase.length,
+                    phase.length
+                    if objective == "left_to_right"
+                    else phase.predictions,
+                )
                 for phase in scale.phases
             ),
         )
         return Model(
             name=os.path.basename(name),
             checkpoint=directory,
+            pretrained=directory,
             size=size,
+            pretraining=number,
             needs=[command],
         )
+
+    def pretrainings(
+        self, size: Size, *, is_compared: bool = True, **options: Any
+    ) -> list[Model]:
+        """Returns the pre-trained models of a row.
+
+        Args:
+          size: size of the models.
+          is_compared: whether a finding compares the row. If none does, it has
+            one pre-training.
+          **options: objective, masking and weight; see `pretrain`.
+        """
+        count = self.scale.pretraining_seeds if is_compared else 1
+        return [self.pretrain(size, number=n, **options) for n in range(count)]
 
     @property
     def num_steps(self) -> int:
@@ -273,10 +324,12 @@ class Experiments:
         """Returns a pre-trained model as it was after a number of steps."""
         if step == self.num_steps:
             return model
+        checkpoint = checkpoints.path_of(model.checkpoint, step)
         return dataclasses.replace(
             model,
             name=f"{model.name}_step{step}",
-            checkpoint=checkpoints.path_of(model.checkpoint, step),
+            checkpoint=checkpoint,
+            pretrained=checkpoint,
         )
 
     def start(self, name: str, number: int = 0) -> Model:
@@ -297,14 +350,17 @@ class Experiments:
             number %= len(paths)
             suffix = f"_{number}" if number else ""
             return Model(
-                name=f"{name}{suffix}", checkpoint=paths[number], size=size
+                name=f"{name}{suffix}",
+                checkpoint=paths[number],
+                pretrained=paths[number],
+                size=size,
             )
         return self.pretrain(size)
 
     def masked_lm_perplexity(self, model: Model) -> Score:
         """Returns the perplexity of masked tokens on the held-out text."""
         (command,) = model.needs
-        return Score(command=command, metric="masked_lm_perplexity", factor=1.0)
+        return _score(model, command, "masked_lm_perplexity", factor=1.0)
 
     # Fine-tuning.
 
@@ -353,7 +409,7 @@ class Experiments:
             ),
             seeds=seeds,
         )
-        return Score(command=command, metric=metric)
+        return _score(model, command, metric)
 
     def has_glue(self, task: str, split: str = "train") -> bool:
         """Returns whether --glue_dir has a set of a task.
@@ -378,21 +434,21 @@ class Experiments:
 
     def glue_diagnostics(self, mnli: Score, submission: str) -> Command:
         """Predicts GLUE's diagnostic set with the model of MNLI."""
-        directory = mnli.command.flags["output_dir"]
-        name = f"{mnli.command.name}_diagnostic"
+        (finetuned,) = mnli.commands
+        name = f"{finetuned.name}_diagnostic"
         return self._command(
             name,
             "run_classifier",
             {
                 "task_name": "ax",
                 "data_dir": self._glue_folder("ax"),
-                "init_checkpoint": directory,
+                "init_checkpoint": finetuned.flags["output_dir"],
                 "output_dir": self._path(name),
                 "do_predict": True,
                 "glue_submission": self._path(submission),
-                "max_seq_length": mnli.command.flags["max_seq_length"],
+                "max_seq_length": finetuned.flags["max_seq_length"],
             },
-            [mnli.command],
+            [finetuned],
         )
 
     def swag(self, model: Model) -> Score:
@@ -414,7 +470,7 @@ class Experiments:
                 batch=16,
             ),
         )
-        return Score(command=command, metric="accuracy")
+        return _score(model, command, "accuracy")
 
     def triviaqa(self, model: Model) -> Model:
         """Returns the model after fine-tuning on TriviaQA."""
@@ -494,13 +550,14 @@ class Experiments:
             ),
             seeds=seeds if seed is None else 1,
         )
-        return Score(command=command, metric=metric, factor=1.0)
+        return _score(model, command, metric, factor=1.0)
 
     def ensemble(self, systems: Sequence[Score], metric: str) -> Score:
         """Returns the score of several SQuAD systems together."""
-        first = systems[0].command
+        trainings = [command for s in systems for command in s.commands]
+        first = trainings[0]
         name = f"{first.name.rpartition('_')[0]}_ensemble{len(systems)}"
-        directories = [s.command.flags["output_dir"] for s in systems]
+        directories = [c.flags["output_dir"] for c in trainings]
         command = self._command(
             name,
             "run_squad",
@@ -509,9 +566,14 @@ class Experiments:
                 "ensemble_dirs": ",".join(directories),
                 "output_dir": self._path(name),
             },
-            [s.command for s in systems],
+            trainings,
         )
-        return Score(command=command, metric=metric, factor=1.0)
+        return Score(
+            commands=[command],
+            pretrained=frozenset().union(*(s.pretrained for s in systems)),
+            metric=metric,
+            factor=1.0,
+        )
 
     def entities(self, model: Model, split: str = "dev") -> Score:
         """Returns the F1 of entities of a model that is fine-tuned."""
@@ -532,9 +594,8 @@ class Experiments:
             ),
             seeds=self.scale.seeds,
         )
-        return Score(
-            command=command, metric="f1" if split == "dev" else "test_f1"
-        )
+        metric = "f1" if split == "dev" else "test_f1"
+        return _score(model, command, metric)
 
     def frozen_entities(self, model: Model, features: str) -> Score:
         """Returns the F1 of a BiLSTM on activations of the frozen encoder.
@@ -566,7 +627,7 @@ class Experiments:
             ),
             seeds=self.scale.seeds,
         )
-        return Score(command=command, metric=f"features/{features}")
+        return _score(model, command, f"features/{features}")
 
     # Helpers.
 
@@ -618,6 +679,9 @@ class Experiments:
     ) -> Command:
         """Makes a grid of fine-tuning runs.
 
+        The restarts from another pre-training have other seeds, so that the
+        results with several pre-trained models are independent.
+
         Args:
           model: the model to start from.
           name: name of the task.
@@ -641,6 +705,7 @@ class Experiments:
             "train_batch_size": finetuning.batch,
             "num_train_epochs": finetuning.epochs,
             "precision": self.inputs.precision,
+            **_seed_flags(model.pretraining),
             **flags,
         }
         if finetuning.rates is not None:
@@ -708,12 +773,43 @@ def _shard_glob(command: Command) -> str:
     return command.flags["output_prefix"] + "-*"
 
 
-def _training_flops(config: BertConfig, length: int) -> float:
+def _seed_flags(pretraining: int) -> dict[str, Any]:
+    """Returns the flags of the seed with the number of a pre-training.
+
+    The first has none: directories of a single pre-training can be extended.
+    """
+    if not pretraining:
+        return {}
+    return {"random_seed": _FIRST_SEED + _SEED_DISTANCE * pretraining}
+
+
+def _score(
+    model: Model, command: Command, metric: str, factor: float = 100.0
+) -> Score:
+    """Returns a metric of a command that starts from a model."""
+    return Score(
+        commands=[command],
+        pretrained=frozenset([model.pretrained]),
+        metric=metric,
+        factor=factor,
+    )
+
+
+def _training_flops(
+    config: BertConfig, length: int, predictions: int = 0
+) -> float:
     """Estimates the operations of training on one sequence, for the plan.
 
-    They are six per token and weight of the encoder, and those of its
-    attention. Models that run count their own: see training.cost.
+    They are six per token and weight of the encoder, those of its attention,
+    and six per prediction and weight of the output layer. Models that run
+    count their own: see training.cost.
+
+    Args:
+      config: the model.
+      length: tokens of the sequence.
+      predictions: tokens of the vocabulary that are predicted.
     """
     size, inner = config.hidden_size, config.intermediate_size
     layer = 4 * size * size + 2 * size * inner + 2 * length * size
-    return 6.0 * length * config.num_hidden_layers * layer
+    encoder = length * config.num_hidden_layers * layer
+    return 6.0 * (encoder + predictions * size * (size + config.vocab_size))

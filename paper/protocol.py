@@ -6,11 +6,14 @@ directories of commands, and a command needs the output of other commands:
     create_vocabulary -> create_pretraining_data -> run_pretraining
         -> run_classifier (a grid of learning rates and seeds) -> Score
 
+A row may be pre-trained several times, with other seeds. Its score then has one
+command of each pre-trained model, and each command has restarts of fine-tuning.
+
 Commands with the same name are the same: tables have commands in common.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -50,17 +53,33 @@ class Command:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Score:
-    """One metric of one command.
+    """One metric, measured with one or several pre-trained models.
 
     Attributes:
-      command: writes the metric.
-      metric: its name in the results of the command.
+      commands: write the metric; one for each pre-training.
+      pretrained: the checkpoints of the pre-trained models behind it.
+      metric: its name in the results of the commands.
       factor: 100 for metrics that are fractions.
     """
 
-    command: Command
+    commands: Sequence[Command]
+    pretrained: frozenset[str]
     metric: str
     factor: float = 100.0
+
+
+def over_pretrainings(scores: Iterable[Score]) -> Score:
+    """Joins the scores of one metric with several pre-trained models.
+
+    Args:
+      scores: one for each pre-trained model, in the order of their seeds.
+    """
+    first, *others = scores
+    return dataclasses.replace(
+        first,
+        commands=[c for s in (first, *others) for c in s.commands],
+        pretrained=first.pretrained.union(*(s.pretrained for s in others)),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,7 +146,8 @@ class Table:
 
     def commands(self) -> list[Command]:
         """Returns all commands once, each after those that it needs."""
-        tops = [s.command for row in self.rows for s in row.scores.values()]
+        scores = [s for row in self.rows for s in row.scores.values()]
+        tops = [command for score in scores for command in score.commands]
         by_name: dict[str, Command] = {}
         for top in (*tops, *self.other_commands):
             for command in top.with_needs():
@@ -177,6 +197,10 @@ class Scale:
       warmup: steps of rising learning rate in pre-training.
       pretraining_batch_size: sequences of a step.
       pretraining_learning_rate: the highest, after the warm-up.
+      next_sentence_loss_weight: weight of the next-sentence loss, where the
+        tables do not compare objectives.
+      pretraining_seeds: number of pre-trainings of the rows that a finding
+        compares; other rows have one.
       dupe_factor: passes over the corpus with different masks.
       finetuning_learning_rates: separated by commas.
       finetuning_batch_size: examples of a step; None takes the paper's.
@@ -205,6 +229,8 @@ class Scale:
     warmup: int
     pretraining_batch_size: int
     pretraining_learning_rate: float
+    next_sentence_loss_weight: float
+    pretraining_seeds: int
     dupe_factor: int
     finetuning_learning_rates: str
     finetuning_batch_size: int | None
@@ -246,6 +272,8 @@ PAPER = Scale(
     warmup=10_000,
     pretraining_batch_size=256,
     pretraining_learning_rate=1e-4,
+    next_sentence_loss_weight=1.0,
+    pretraining_seeds=1,
     dupe_factor=10,
     finetuning_learning_rates="5e-5,4e-5,3e-5,2e-5",
     finetuning_batch_size=None,
@@ -273,10 +301,15 @@ SMALL = Scale(
     # One length: a second phase of 1,000 steps, at a low rate, does not teach
     # the positions that only longer records have. And 64 tokens: after 2,000
     # steps with 128, a model knows token frequencies only.
-    phases=(Phase(64, 10, 6_000),),
-    warmup=600,
+    # 8,000 steps read the records of 118 MB of text once.
+    phases=(Phase(64, 10, 8_000),),
+    # With a shorter warm-up, or the weight 1 of the next-sentence loss, a model
+    # knows token frequencies only for longer: see docs/pretraining.md.
+    warmup=1_000,
     pretraining_batch_size=64,
     pretraining_learning_rate=1e-3,
+    next_sentence_loss_weight=0.1,
+    pretraining_seeds=2,
     dupe_factor=1,
     finetuning_learning_rates="3e-4",
     finetuning_batch_size=32,
@@ -288,7 +321,7 @@ SMALL = Scale(
     ner_length=64,
     lstm_size=128,
     ensemble=3,
-    checkpoints=(1_200, 2_400, 3_000, 3_600, 4_800, 6_000),
+    checkpoints=(1_600, 3_200, 4_000, 4_800, 6_400, 8_000),
     maskings=("80-10-10", "100-0-0", "0-0-100"),
     tflops=0.2,
     device="one CPU core with bfloat16",
@@ -304,6 +337,8 @@ TINY = dataclasses.replace(
     phases=(Phase(32, 5, 6), Phase(64, 10, 2)),
     warmup=2,
     pretraining_batch_size=8,
+    next_sentence_loss_weight=1.0,
+    pretraining_seeds=1,
     finetuning_batch_size=8,
     finetuning_epochs=1,
     seeds=3,

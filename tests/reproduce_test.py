@@ -75,7 +75,7 @@ def test_a_table_runs_from_checkpoints_to_results(repository, tmp_path, data):
     ((_, base), (_, large)) = numbers(tmp_path / "out")["4"]
     # Both start from the same weights with the same seed.
     assert base == large
-    assert 0 <= base["accuracy"]["values"][0] <= 100
+    assert 0 <= base["accuracy"]["values"][0][0] <= 100
     record = next((tmp_path / "out/commands/finetuned/base").glob("*.json"))
     before = record.stat().st_mtime_ns
     code, output = run(repository, tmp_path / "out", **flags)
@@ -88,6 +88,7 @@ def test_a_table_runs_from_checkpoints_to_results(repository, tmp_path, data):
     [
         (dict(table="9"), "--table=9: must be one of 1, 2"),
         (dict(part="3/2"), "--part=3/2: must be k/n"),
+        (dict(pretraining_seeds=0), "--pretraining_seeds=0: "),
         (
             dict(table="1", glue_dir="none"),
             "--glue_dir=none: no such directory",
@@ -109,8 +110,11 @@ def test_what_the_user_can_correct_is_one_line(
 
 
 def test_the_plan_needs_no_data(repository, tmp_path):
-    code, output = run(repository, tmp_path / "out", dry_run=True)
+    code, output = run(
+        repository, tmp_path / "out", dry_run=True, pretraining_seeds=2
+    )
     assert code == 0
+    assert "80-10-10_seed2 " in output
     assert "# Table 8" in output
     assert "--glue_submission" in output
     assert not (tmp_path / "out").exists()

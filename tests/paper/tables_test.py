@@ -3,6 +3,8 @@
 python -m pytest tests/paper/tables_test.py
 """
 
+import dataclasses
+
 import pytest
 
 from paper import execution, protocol, tables
@@ -146,19 +148,123 @@ def test_all_tables_together_have_the_runs_of_each_alone(scale):
         ]
 
 
-@pytest.mark.parametrize("scale", [PAPER, SMALL])
-def test_findings_compare_at_least_three_seeds(scale):
-    for make in tables.TABLES.values():
-        for finding in make(lab(scale)).findings:
+def twice(scale=PAPER):
+    """Returns experiments with two seeds of pre-training."""
+    return lab(dataclasses.replace(scale, pretraining_seeds=2))
+
+
+@pytest.mark.parametrize("experiments", [lab(), lab(SMALL), twice()])
+def test_findings_compare_all_pretrainings_and_at_least_three_seeds(
+    experiments,
+):
+    count = experiments.scale.pretraining_seeds
+    for make_table in tables.TABLES.values():
+        for finding in make_table(experiments).findings:
             for score in (finding.larger, finding.smaller):
-                if not score.metric.startswith("features/"):
-                    assert score.command.flags["num_seeds"] >= 3
+                assert len(score.commands) == len(score.pretrained) == count
+                for command in score.commands:
+                    assert command.flags["num_seeds"] >= 3
+
+
+def test_one_finding_is_about_fine_tuning_only():
+    shared = [
+        finding.statement
+        for make in tables.TABLES.values()
+        for finding in make(twice()).findings
+        if finding.larger.pretrained == finding.smaller.pretrained
+    ]
+    assert shared == ["A BiLSTM improves the left-to-right model on SQuAD F1"]
+
+
+@pytest.mark.parametrize(
+    "name, rows, commands",
+    [
+        # A vocabulary, records of two phases for training and held out, the
+        # pre-trainings, and one command of fine-tuning for each of them and
+        # each task. The row of the BiLSTM starts from the models before it.
+        ("5", [2, 2, 2, 2], 5 + 3 * 2 + 4 * 2 * 5),
+        ("6", [2, 1, 1, 1, 1, 2], 5 + 8 + 8 * 3),
+        # Five more maskings have records of their own.
+        ("8", [2, 2, 1, 1, 1, 2], 5 + 5 * 2 + 9 + 9 * 3),
+        ("figure5", [2, 2], 5 + 4 + 2 * 2 * 6),
+        ("1", [1, 1], None),
+    ],
+)
+def test_rows_that_a_finding_compares_have_all_pretrainings(
+    name, rows, commands
+):
+    table = tables.TABLES[name](twice())
+    for row, count in zip(table.rows, rows, strict=True):
+        assert {len(x.commands) for x in row.scores.values()} == {count}
+    assert commands in (None, len(table.commands()))
+
+
+def test_another_seed_of_pretraining_changes_all_seeds_and_nothing_else():
+    for make in (tables.table_5, tables.table_6, tables.figure_5):
+        for row in make(twice()).rows:
+            for score in row.scores.values():
+                first, *others = score.commands
+                for other in others:
+                    check_other_seed(first, other)
+                    for pair in zip(first.needs, other.needs, strict=True):
+                        check_other_seed(*pair)
+
+
+def check_other_seed(first, second):
+    if first.program == "create_pretraining_data":
+        assert first is second
+        return
+    paths = ("output_dir", "init_checkpoint", "random_seed")
+    assert "random_seed" not in first.flags
+    assert second.flags["random_seed"] == 13345
+    assert "_seed2" in second.flags["output_dir"]
+    assert "_seed2" in second.flags.get("init_checkpoint", "_seed2")
+    for flags in (first.flags, second.flags):
+        assert flags.get("num_seeds", 0) < 1000  # Other seeds in each restart.
+    assert {k: v for k, v in first.flags.items() if k not in paths} == {
+        k: v for k, v in second.flags.items() if k not in paths
+    }
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_a_directory_with_one_seed_is_extended_by_a_second(name):
+    one, two = lab(), twice()
+    extended = {
+        c.name: c.arguments() for c in tables.TABLES[name](two).commands()
+    }
+    for command in tables.TABLES[name](one).commands():
+        assert extended[command.name] == command.arguments()
+
+
+def test_only_table_5_has_the_papers_weight_of_the_next_sentence_loss():
+    def weights(make):
+        return {
+            (flags["objective"], flags.get("next_sentence_loss_weight"))
+            for flags in flags_of(make(lab(SMALL)), "run_pretraining")
+        }
+
+    both = "masked_lm_and_next_sentence"
+    assert weights(tables.table_5) == {
+        (both, None),
+        ("masked_lm", None),
+        ("left_to_right", None),
+    }
+    assert weights(tables.table_6) == weights(tables.table_8) == {(both, 0.1)}
+    for flags in flags_of(tables.table_6(lab()), "run_pretraining"):
+        assert "next_sentence_loss_weight" not in flags
+
+
+def test_the_small_scale_has_a_warm_up_that_small_models_need():
+    """docs/pretraining.md, "A short run on two CPU cores"."""
+    for flags in flags_of(tables.table_6(lab(SMALL)), "run_pretraining"):
+        assert flags["num_warmup_steps"] >= 1000
+    assert SMALL.initializer_range(128) == pytest.approx(0.0504, abs=1e-4)
 
 
 def test_figure_5_compares_half_of_the_steps_with_all():
     finding = tables.figure_5(lab()).findings[0]
     starts = [
-        score.command.flags["init_checkpoint"]
+        score.commands[0].flags["init_checkpoint"]
         for score in (finding.smaller, finding.larger)
     ]
     assert starts[0] == f"{starts[1]}/model.ckpt-500000"
@@ -189,6 +295,28 @@ def test_missing_data_is_named_and_left_out(tmp_path):
     assert set(table.rows[0].scores) == {"MNLI-m", "MRPC"}
     assert "CoLA is not run: --glue_dir has no data." in table.notes
     assert any("No submission" in note for note in table.notes)
+
+
+def test_the_overview_counts_pretrainings():
+    both = [tables.table_5(twice(SMALL)), tables.table_6(twice(SMALL))]
+    lines = execution.overview(both, SMALL).splitlines()
+    assert lines[0].split()[:3] == ["table", "commands", "pre-trainings"]
+    assert lines[1].split()[:4] == ["5", "49", "6", "126"]
+    assert lines[2].split()[:4] == ["6", "27", "6", "60"]
+    total = len(protocol.commands_of(both))
+    assert lines[3].startswith(f"Together {total} commands, ")
+
+
+def test_a_left_to_right_model_predicts_every_token():
+    commands = tables.table_5(lab(SMALL)).commands()
+    flops = {
+        c.flags["objective"]: c.flops
+        for c in commands
+        if c.program == "run_pretraining"
+    }
+    # Encoder 54.5 M and 10 or 64 predictions of 1.07 M multiplications.
+    ratio = flops["left_to_right"] / flops["masked_lm"]
+    assert ratio == pytest.approx((54.5 + 64 * 1.07) / (54.5 + 10 * 1.07), 0.01)
 
 
 def test_a_plan_shows_every_command_and_the_hours():
