@@ -383,7 +383,8 @@ def table_7(lab: Experiments) -> Table:
         "cased checkpoint, ours are pre-trained as --do_lower_case says. "
         "Fine-tuning: mean of restarts. The paper's test F1 is a mean, too; "
         "ours is that of the run that is best on the development set. "
-        "Features: a two-layer BiLSTM on the frozen encoder, one run.",
+        "Features: a two-layer BiLSTM on the frozen encoder; ours: mean of "
+        "restarts.",
         statistic="mean",
         rows=rows,
     )
