@@ -14,6 +14,7 @@ means that a faster program of these formulas exists; `hlo_jax/` has it.
 
 import dataclasses
 import importlib.util
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -42,8 +43,6 @@ def choose(function: Callable) -> Callable:
 
 def draw_mask(seed, *, shape, threshold: int):
     """Draws bool of a shape; equal to xla_dropout.draw_mask."""
-    import math
-
     import jax.numpy as jnp
 
     words = _hash_words(jnp.arange(math.prod(shape)), seed)
