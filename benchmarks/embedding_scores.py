@@ -6,8 +6,9 @@ r"""Compares run_embeddings.py over seeds with sentence-transformers.
         --num_train_epochs=1 --output_dir=embedding_scores
 
 Both sides start from the same weights, and train with the same texts, loss,
-batch size, epochs, peak learning rate, warm-up and decay, in batches of similar
-length: the peer with CosineSimilarityLoss or MultipleNegativesRankingLoss. The
+batch size, epochs, peak learning rate and warm-up, in batches of similar
+length: the peer with CosineSimilarityLoss or MultipleNegativesRankingLoss. With
+--bias_correction --peer_schedule=released, optimizer and decay are equal. The
 peer tokenizes by itself; our functions compute the scores of both. If it was
 interrupted, the same command continues with the next seed. Prints processor
 seconds of training, also. Exits with code 1 if the means differ by more than
