@@ -160,7 +160,7 @@ def _journal(folder):
 def _score(metric, folder):
     command = types.SimpleNamespace(flags={"output_dir": folder})
     results.read(
-        types.SimpleNamespace(command=command, metric=metric, factor=100.0)
+        types.SimpleNamespace(commands=[command], metric=metric, factor=100.0)
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from data import manifest, records
 from data.pretraining import generation, work_dir
-from foundation import file_system
+from foundation import atomic
 from tests.data.pretraining.recipes import (
     hashes,
     hashes_of_shards,
@@ -115,7 +115,7 @@ def test_a_run_stopped_at_any_write_ends_with_the_same_shards(
         (work_dir.TokenWriter, "finish"),
         (records.ShardWriter, "write"),
         (records.ShardWriter, "__exit__"),
-        (file_system, "replace"),
+        (atomic, "replace"),
         (work_dir, "finish"),
         (generation.manifest, "write"),
         (generation, "_join"),
