@@ -31,7 +31,7 @@ def check_model(config: run_config.FinetuningConfig) -> None:
         _check_checkpoint("teacher_dir", teacher_dir)
     # A model in output_dir is used instead of --init_checkpoint.
     if not config.do_train and (
-        file_system.is_remote(output_dir) or _has_model(output_dir)
+        file_system.is_remote(output_dir) or has_model(output_dir)
     ):
         return
     if path is not None:
@@ -218,14 +218,14 @@ def _model_folder(config: run_config.FinetuningConfig) -> str | None:
     """Returns the folder of the model that is used, if it is on this disk."""
     output_dir, path = config.output_dir, config.initial_weights
     if not config.do_train and not file_system.is_remote(output_dir):
-        if _has_model(output_dir):
+        if has_model(output_dir):
             return output_dir
     if path is None or file_system.is_remote(hub.local(path)):
         return None
     return file_system.folder_of(hub.local(path)) or "."
 
 
-def _has_model(folder: str) -> bool:
+def has_model(folder: str) -> bool:
     """Returns whether a training has left weights in a folder on a disk."""
     names = ("model.", "best")  # model.safetensors, model.ckpt-100.index
     is_there = file_system.is_folder(folder)

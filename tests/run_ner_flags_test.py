@@ -6,14 +6,13 @@ python -m pytest tests/run_ner_flags_test.py
 import pytest
 
 import run_ner
-from foundation import config_flags
+from foundation import config_flags, errors
 from tasks.ner import feature_based
 
 
 def config(**flags):
-    return config_flags.build(
-        run_ner.NerConfig, output_dir="ner", do_train=True, **flags
-    )
+    flags = {"output_dir": "ner", "do_train": True} | flags
+    return config_flags.build(run_ner.NerConfig, **flags)
 
 
 UNUSED = {
@@ -65,3 +64,8 @@ def test_the_card_of_a_tagger_of_features_has_the_rate_that_is_used():
     assert given["lstm_learning_rate"] == 1e-3
     assert given["lstm_size"] == 4
     assert "learning_rate" not in given
+
+
+def test_activations_are_on_a_disk():
+    with pytest.raises(errors.InputError, match="^--output_dir=gs://b/x: "):
+        config(features="last", output_dir="gs://b/x")

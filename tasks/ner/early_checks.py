@@ -43,9 +43,13 @@ def check(config: NerConfig) -> None:
 
 def _refuse_taggers(config: NerConfig) -> None:
     """Refuses to take taggers of --features for a fine-tuned model."""
+    if config.do_train or config.init_checkpoint is not None:
+        return
+    if file_system.is_remote(config.output_dir):
+        return
     folder = os.path.join(config.output_dir, settings.TAGGERS)
-    uses = not config.do_train and config.init_checkpoint is None
-    if uses and file_system.is_folder(folder):
+    has_taggers = file_system.is_folder(folder)
+    if has_taggers and not early_checks.has_model(config.output_dir):
         names = ", ".join(
             name
             for name in sorted(file_system.entries(folder))

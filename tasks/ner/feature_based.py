@@ -462,11 +462,6 @@ class ActivationData:
 
 def run(config: settings.NerConfig) -> None:
     """Trains and evaluates the tagger of each choice, and writes the table."""
-    file_system.refuse_remote(
-        config.output_dir,
-        "output_dir",
-        "--features maps activations into memory",
-    )
     source = _source(config)
     config = source.with_trained_flags(config)
     task = NerTask(config, source)

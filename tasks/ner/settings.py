@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from foundation import config_flags
+from foundation import config_flags, file_system
 from jobs import run_config
 
 field, group = config_flags.field, config_flags.group
@@ -266,13 +266,18 @@ class NerConfig(run_config.FinetuningConfig):
         return "text_file" if self.text_file == "-" else None
 
     def _check_features(self) -> None:
-        """Raises ValueError for flags without an effect."""
+        """Refuses flags without an effect, and activations in a bucket."""
         given_flags = config_flags.given(self)
         if self.bilstm.features == "none":
             unused = [name for name in given_flags if name.startswith("lstm_")]
             if unused:
                 raise ValueError(f"--{', --'.join(unused)}: needs --features")
             return
+        file_system.refuse_remote(
+            self.output_dir,
+            "output_dir",
+            "--features maps activations into memory",
+        )
         unused = [
             f"--{name}" for name in _NOT_OF_FEATURES if name in given_flags
         ]

@@ -469,6 +469,9 @@ def test_taggers_of_activations_remember_their_encoder(folder):
     check("run_ner", "--do_predict", "--features=last", **flags)
     with pytest.raises(errors.InputError, match="has taggers of --features"):
         check("run_ner", "--do_predict", **flags)
+    (folder / "out" / "model.ckpt-8.index").touch()
+    check("run_ner", "--do_predict", **flags)
+    (folder / "out" / "model.ckpt-8.index").unlink()
     path.write_text(json.dumps(run_config | {"init_checkpoint": "gone"}))
     with pytest.raises(errors.InputError, match="=gone: no such"):
         check("run_ner", "--do_predict", "--features=last", **flags)
