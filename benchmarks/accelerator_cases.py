@@ -14,7 +14,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -442,6 +442,15 @@ def attempt(
         }
     gc.collect()
     return {**dataclasses.asdict(case), **values}
+
+
+def not_installed(
+    case: Case, packages: Sequence[str], flag: str
+) -> dict[str, Any]:
+    """Returns the result of a case whose Python, of a flag, lacks packages."""
+    missing = " and ".join(packages)
+    failure = f"not run: {missing} not installed in --{flag}"
+    return {**dataclasses.asdict(case), "failure": failure}
 
 
 def device() -> dict[str, Any]:

@@ -12,7 +12,6 @@ What differs is the program that XLA gets, and its version. A shorter step here
 means that a faster program of these formulas exists; `hlo_jax/` has it.
 """
 
-import dataclasses
 import importlib.util
 import math
 import os
@@ -223,9 +222,7 @@ def run_case(case: Case, directory: str, flops: float | None) -> dict[str, Any]:
     """Returns the case's result; a failure is its text."""
     del directory
     if _MISSING:
-        missing = " and ".join(_MISSING)
-        failure = f"not run: {missing} not installed in --jax_python"
-        return {**dataclasses.asdict(case), "failure": failure}
+        return accelerator_cases.not_installed(case, _MISSING, "jax_python")
     import jax
 
     if case.work == "losses":

@@ -13,7 +13,6 @@ Forms of the peer, a comma list in Case.levers:
         scores the vocabulary at every position, as transformers does
 """
 
-import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -149,9 +148,7 @@ def run_case(case: Case, directory: str, flops: float | None) -> dict[str, Any]:
     """Returns the case's result; a failure is its text."""
     del directory
     if _MISSING:
-        missing = " and ".join(_MISSING)
-        failure = f"not run: {missing} not installed in --peer_python"
-        return {**dataclasses.asdict(case), "failure": failure}
+        return accelerator_cases.not_installed(case, _MISSING, "peer_python")
 
     def measure():
         values, _, loss = accelerator_cases.time_calls(

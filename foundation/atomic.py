@@ -211,14 +211,9 @@ def _temporary_file(path: str) -> Iterator[str]:
         while file is None:
             temporary = _temporary(path)
             file = _locked(temporary)
-        try:
-            with file:
-                yield temporary
-                replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                file_system.discard(temporary)
-            raise
+        with _discarded_on_failure(temporary), file:
+            yield temporary
+            replace(temporary, path)
 
 
 @contextlib.contextmanager
@@ -234,20 +229,26 @@ def _inside_folder(path: str) -> Iterator[str]:
 def _remote_temporary(path: str, on_disk: bool) -> Iterator[str]:
     """Yields a file in the bucket or on this disk; it then replaces `path`."""
     temporary = _temporary(path)
-    with file_system.naming(path):
-        try:
-            if on_disk:
-                with tempfile.TemporaryDirectory() as scratch:
-                    copy = os.path.join(scratch, os.path.basename(path))
-                    yield copy
-                    file_system.gfile().copy(copy, temporary)
-            else:
-                yield temporary
-            replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                file_system.discard(temporary)
-            raise
+    with file_system.naming(path), _discarded_on_failure(temporary):
+        if on_disk:
+            with tempfile.TemporaryDirectory() as scratch:
+                copy = os.path.join(scratch, os.path.basename(path))
+                yield copy
+                file_system.gfile().copy(copy, temporary)
+        else:
+            yield temporary
+        replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _discarded_on_failure(temporary: str) -> Iterator[None]:
+    """Removes a temporary file if the body raises."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            file_system.discard(temporary)
+        raise
 
 
 def _swap(new: str, path: str, aside: str) -> None:

@@ -132,11 +132,13 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         init_layers=config.init_layers or (),
     )
     folder: str | None = None
-    if case in ("FINISHED", "UNFINISHED", "STORED"):
+    if (
+        case in ("FINISHED", "UNFINISHED", "STORED")
+        or config.has_frozen_encoder
+    ):
         folder = output_dir
     elif start.init_checkpoint is not None:
         folder = file_system.folder_of(start.init_checkpoint)
-    trained_dir = output_dir if config.has_frozen_encoder else folder
     had_same_weights = _last_command_used(
         init_checkpoint, weights=start.init_checkpoint, output_dir=output_dir
     )
@@ -145,8 +147,7 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         start=start,
         folder=folder,
         last_prediction_dir=output_dir if had_same_weights else None,
-        trained=(trained_dir and run_directory.training_flags(trained_dir))
-        or {},
+        trained=(folder and run_directory.training_flags(folder)) or {},
     )
     pretrained.check_positions(
         start.config,

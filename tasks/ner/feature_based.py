@@ -520,7 +520,7 @@ def _source(config: settings.NerConfig) -> model_source.ModelSource:
     start = dataclasses.replace(
         source.start, labels=read_labels(config.output_dir), num_outputs=None
     )
-    return dataclasses.replace(source, start=start, folder=config.output_dir)
+    return dataclasses.replace(source, start=start)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
