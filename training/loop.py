@@ -214,7 +214,14 @@ def train(
     loop = Loop(learner, strategy, options, hooks)
     loop.restore()
     first_step = loop.progress.step
-    _check_same_step(first_step, strategy, options.output_dir)
+    # All find the chief's checkpoint, or none.
+    strategies.check_same_number(
+        strategy,
+        first_step,
+        f"--output_dir={options.output_dir}: this worker finds step "
+        f"{first_step} there, others find another: give all workers the same "
+        "shared folder",
+    )
     if options.flags.dry_run:
         for phase in phases:
             loop.report_cost(phase)
@@ -281,19 +288,6 @@ def _refuse_other_data(
         "resume it as it was begun, or say --allow_changed_data, or begin "
         f"another --output_dir with --init_checkpoint={latest}",
     )
-
-
-def _check_same_step(step: int, strategy: Any, output_dir: str) -> None:
-    """Refuses workers that do not find the chief's checkpoint."""
-    if not strategies.is_multi_worker(strategy):
-        return
-    own_step = tf.constant([step], tf.float64)
-    all_steps = strategies.gather_over_replicas(strategy, own_step).numpy()
-    if all_steps.min() != all_steps.max():
-        raise errors.InputError(
-            f"--output_dir={output_dir}: this worker finds step {step} there, "
-            "others find another: give all workers the same shared folder"
-        )
 
 
 @dataclasses.dataclass
@@ -709,10 +703,12 @@ class Loop:
         """
         skipped = None
         if self.learner.loss_scale is not None:
-            try:
-                skipped = self.learner.loss_scale.check(self.progress.step)
-            except precision.TooManySkipped as error:
-                self._raise_diverged(error.problem, error.advice)
+            skipped, problem = self.learner.loss_scale.check()
+            if problem:
+                self._raise_diverged(
+                    f"step {self.progress.step}: {problem}",
+                    "lower --learning_rate or use --precision=bfloat16",
+                )
         if self._is_due(self.options.log_every):
             self._write_interval(global_batch_size, skipped)
         every = self.options.selection.every

@@ -371,22 +371,20 @@ def _drop_events_after(folder: str, last: int, evaluates_again: bool) -> None:
     """Drops TensorBoard's events, also those that a kill has cut off."""
     for path in _event_files(folder):
         kept_records, is_complete = [], True
-        records = iter(tf.data.TFRecordDataset(path, buffer_size=1 << 18))
-        while True:
-            try:
-                record = next(records, None)
-            except tf.errors.DataLossError:
-                is_complete = False
-                break
-            if record is None:
-                break
-            event = tf.compat.v1.Event.FromString(record.numpy())
-            tags = [value.tag for value in event.summary.value]
-            is_repeated = evaluates_again and any("eval/" in x for x in tags)
-            if event.step <= last - is_repeated:
-                kept_records.append(record.numpy())
-            else:
-                is_complete = False
+        records = tf.data.TFRecordDataset(path, buffer_size=1 << 18)
+        try:
+            for record in records.as_numpy_iterator():
+                event = tf.compat.v1.Event.FromString(record)
+                tags = [value.tag for value in event.summary.value]
+                is_repeated = evaluates_again and any(
+                    "eval/" in tag for tag in tags
+                )
+                if event.step <= last - is_repeated:
+                    kept_records.append(record)
+                else:
+                    is_complete = False
+        except tf.errors.DataLossError:
+            is_complete = False
         if is_complete:
             continue
         with atomic.replacing(path) as temporary:

@@ -213,9 +213,12 @@ class Optimizer:
             gradients = context.all_reduce(
                 tf.distribute.ReduceOp.SUM, list(gradients)
             )
+        norm = tf.linalg.global_norm(gradients)
         if self.clip_norm:
-            return clip(gradients, self.clip_norm)
-        return list(gradients), tf.linalg.global_norm(gradients)
+            gradients, _ = tf.clip_by_global_norm(
+                gradients, self.clip_norm, use_norm=norm
+            )
+        return list(gradients), norm
 
     def apply(
         self,
@@ -282,15 +285,6 @@ class Optimizer:
                 *slots,
                 path=variable.path,
             )
-
-
-def clip(
-    gradients: Sequence[tf.Tensor], clip_norm: float
-) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Scales gradients down to a global norm; returns them and the old norm."""
-    norm = tf.linalg.global_norm(gradients)
-    clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
-    return clipped, norm
 
 
 def _slot(variable: Any, name: str) -> tf.Variable:

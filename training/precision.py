@@ -51,21 +51,6 @@ def policy(compute_dtype: str) -> str:
     return "float32" if compute_dtype == "float32" else f"mixed_{compute_dtype}"
 
 
-class TooManySkipped(errors.InputError):
-    """Reports that the last steps had no finite gradients.
-
-    Attributes:
-        problem: the problem.
-        advice: what may help.
-    """
-
-    def __init__(self, problem: str, advice: str):
-        """Puts the message together."""
-        super().__init__(f"{problem}: {advice}")
-        self.problem = problem
-        self.advice = advice
-
-
 class LossScale:
     """The dynamic loss scale of float16.
 
@@ -82,7 +67,7 @@ class LossScale:
         max_skipped: int = 50,
     ):
         """Makes the state; `max_skipped` in a row are too many."""
-        self.max_skipped = max_skipped
+        self._max_skipped = max_skipped
         self._growth_steps = growth_steps
         # value, good steps in a row, skipped in a row, skipped in all.
         # Aggregation: every replica computes the same next state.
@@ -113,20 +98,19 @@ class LossScale:
         bad_state = tf.stack([halved, 0.0, skipped + 1.0, total + 1.0])
         self.state.assign(tf.where(is_finite, good_state, bad_state))
 
-    def check(self, step: int) -> int:
-        """Returns how many steps were skipped so far.
+    def check(self) -> tuple[int, str]:
+        """Returns how many steps were skipped so far, and the problem, if any.
 
-        Raises:
-            TooManySkipped: so many in a row that the run has diverged.
+        The problem is that so many in a row mean that the run has diverged.
         """
         value, _, skipped, total = self.state.numpy().tolist()
-        if skipped >= self.max_skipped:
-            raise TooManySkipped(
-                f"step {step}: {int(skipped)} steps in a row had gradients "
-                f"that are not finite, down to a loss scale of {value:g}",
-                "lower --learning_rate or use --precision=bfloat16",
+        problem = ""
+        if skipped >= self._max_skipped:
+            problem = (
+                f"{int(skipped)} steps in a row had gradients that are not "
+                f"finite, down to a loss scale of {value:g}"
             )
-        return int(total)
+        return int(total), problem
 
 
 def cpu_multiplies_bfloat16() -> bool:

@@ -140,22 +140,6 @@ def sum_over_replicas(
     return strategy.experimental_local_results(total)[0]
 
 
-@tf.function
-def gather_over_replicas(
-    strategy: tf.distribute.Strategy, value: tf.Tensor
-) -> tf.Tensor:
-    """Returns all replicas' values [1] as one; every process must call this."""
-
-    def gather(value):
-        # The identity puts the value on the replica's device.
-        return tf.distribute.get_replica_context().all_gather(
-            tf.identity(value), axis=0
-        )
-
-    values = strategy.run(gather, args=(value,))
-    return strategy.experimental_local_results(values)[0]
-
-
 def _warn_of_unused_gpus() -> None:
     """Logs one line if the kernel's driver has GPUs."""
     for pattern in _GPU_FILES:

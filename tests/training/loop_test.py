@@ -408,23 +408,29 @@ def test_several_workers_agree_on_the_mean_pace(monkeypatch):
     assert loop.Loop._agree(state)[0] == 2
 
 
-@pytest.mark.parametrize(
-    ("found", "passes"), [([100, 100, 100], True), ([0, 100, 200], False)]
-)
-def test_workers_that_find_different_steps_are_refused(
-    monkeypatch, found, passes
-):
-    """Also by the worker whose step is the mean of all."""
-    workers = types.SimpleNamespace(
-        is_multi_worker=lambda strategy: True,
-        gather_over_replicas=lambda strategy, value: tf.constant(found),
+def pretend_workers(monkeypatch, steps):
+    """Pretends to be one of several workers, which are at these steps."""
+    count = len(steps)
+    others = [sum(steps), sum(x != sum(steps) / count for x in steps)]
+    rows = ([float(total), float(count)] for total in others)
+    monkeypatch.setattr(strategy, "check_shared_folder", lambda *_: None)
+    monkeypatch.setattr(strategy, "is_multi_worker", lambda _: True)
+    monkeypatch.setattr(
+        strategy, "sum_over_replicas", lambda *_: tf.constant(next(rows))
     )
-    monkeypatch.setattr(loop, "strategies", workers)
-    if passes:
-        loop._check_same_step(100, None, "out")
-        return
-    with pytest.raises(errors.InputError, match="finds step 100 there, others"):
-        loop._check_same_step(100, None, "out")
+
+
+def test_workers_that_find_different_steps_are_refused(copied, monkeypatch):
+    """Also by the worker whose step is the mean of all."""
+    go, *_ = toy_run.make(QUICK)
+    pretend_workers(monkeypatch, [0, 6, 12])
+    with pytest.raises(errors.InputError, match="finds step 6 there, others"):
+        go(str(copied))
+
+
+def test_workers_with_the_same_number_are_accepted(monkeypatch):
+    pretend_workers(monkeypatch, [6, 6, 6])
+    strategy.check_same_number(None, 6, "refused")
 
 
 def test_a_run_ends_in_the_time_given(tmp_path, monkeypatch):
@@ -606,10 +612,10 @@ def test_the_loss_scale_stays_at_one_whatever_overflows():
 def test_too_many_skipped_steps_stop_the_run():
     run, batches, *_, scale = make_scaled_step(float("inf"), max_skipped=2)
     run(batches, 0, 1)
-    assert scale.check(1) == 1
+    assert scale.check() == (1, "")
     run(batches, 1, 1)
-    with pytest.raises(errors.InputError, match="2 steps in a row"):
-        scale.check(2)
+    skipped, problem = scale.check()
+    assert skipped == 2 and problem.startswith("2 steps in a row had gradients")
 
 
 def test_the_complete_step_compiles_with_xla_to_the_same_numbers():
