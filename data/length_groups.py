@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from data import permutations
+from data import permutations, pipelines
 from data.features import Features
 from foundation import errors
 
@@ -149,20 +149,13 @@ def _batches(
     parts: tuple[int, int, int],
 ) -> tf.data.Dataset:
     """Returns a worker's part of the batches with these numbers."""
-    batch_size, part, num_parts = parts
-    if batch_size % num_parts:
-        raise errors.InputError(
-            f"batch size {batch_size} does not divide by {num_parts} workers"
-        )
-    size = batch_size // num_parts
-    mine = slice(part * size, (part + 1) * size)
+    mine = pipelines.rows_of_part(*parts)
     example = make(0)
     names = sorted(example)
     specs = _specs(example, features, lengths)
     # TensorFlow keeps `convert` as long as the process lives. So `convert` only
-    # holds a weak reference to the features, which _SOURCES keeps.
-    source = _Source(make)
-    alive = weakref.ref(source)
+    # holds a weak reference to what has the features, which _MAKERS keeps.
+    maker = weakref.ref(make)
     # Zeros of the same shapes that take no memory.
     blank = [
         np.broadcast_to(np.zeros((), x.dtype), x.shape)
@@ -170,10 +163,10 @@ def _batches(
     ]
 
     def convert(number):
-        source = alive()
-        if source is None:
+        make = maker()
+        if make is None:
             return blank  # Made in advance for a deleted iterator.
-        batch = source.make(number)
+        batch = make(number)
         return [batch[name][mine] for name in names]
 
     @tf.autograph.experimental.do_not_convert  # Converting takes 20 ms.
@@ -182,27 +175,20 @@ def _batches(
         values = tf.numpy_function(convert, [number], types, stateful=False)
         result = {}
         for name, value in zip(names, values, strict=True):
-            shape = [size, *specs[name].shape[1:]]
+            shape = [mine.stop - mine.start, *specs[name].shape[1:]]
             result[name] = tf.ensure_shape(value, shape)
         return result
 
     # In order, or the batch of a step would depend on the machine's load.
     batches = numbers.map(load, num_parallel_calls=2, deterministic=True)
     batches = batches.prefetch(_AHEAD)
-    _SOURCES[batches] = source
+    _MAKERS[batches] = make
     return batches
 
 
-class _Source:
-    """Makes a dataset's batches."""
-
-    def __init__(self, make: Callable[[int], dict[str, np.ndarray]]):
-        self.make = make
-
-
-# Dataset -> its source, which lives as long as the dataset: others that are
-# made of a dataset, and iterators, keep it.
-_SOURCES: weakref.WeakKeyDictionary[tf.data.Dataset, _Source] = (
+# Dataset -> what makes its batches and lives as long as the dataset: others
+# that are made of a dataset, and iterators, keep it.
+_MAKERS: weakref.WeakKeyDictionary[tf.data.Dataset, Callable] = (
     weakref.WeakKeyDictionary()
 )
 

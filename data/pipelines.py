@@ -65,7 +65,7 @@ def train_batches(
         A dict of features [batch_size / num_parts, ...], static shapes.
     """
     counts = _counted(shards, counts)
-    rows = _rows(batch_size, part, num_parts)
+    rows = rows_of_part(batch_size, part, num_parts)
     paths = tf.constant([*shards, ""])
     sizes = tf.constant([*counts, 0], tf.int64)
 
@@ -99,7 +99,7 @@ def eval_batches(
     The last batch is filled up with copies, for which `is_real_example` int32
     [B] is 0; elsewhere it is 1. Arguments as for train_batches.
     """
-    rows = _rows(batch_size, part, num_parts)
+    rows = rows_of_part(batch_size, part, num_parts)
 
     def parse(batch):
         real = tf.size(batch)
@@ -199,7 +199,8 @@ def _counted(shards, counts) -> list[int]:
     return counts
 
 
-def _rows(batch_size: int, part: int, num_parts: int) -> slice:
+def rows_of_part(batch_size: int, part: int, num_parts: int) -> slice:
+    """Returns the rows of one of `num_parts` equal parts of a batch."""
     if batch_size % num_parts:
         raise errors.InputError(
             f"batch size {batch_size} does not divide by {num_parts} workers"
