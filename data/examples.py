@@ -42,7 +42,6 @@ _MANY_CLASSES, _FEW_CLASSES = 1000, 10
 # databases, spreadsheets, and the authors of SNLI.
 _MISSING = ("nan", "na", "n/a", "#n/a", "<na>", "null", r"\n", "-", "?")
 _MISSING_TEXTS = frozenset(("nan", "NaN", "<NA>", "None", "NULL", r"\N"))
-_SHOWN = 8
 _LARGEST_VALUE = float(np.finfo(np.float32).max)
 _MAX_IDS = 100_000  # Are compared with each other.
 _INTEGER = re.compile(r"^(-?[0-9]+)\.0+$")
@@ -391,9 +390,8 @@ def encode_labels(
         for name in names:
             if _key(name) not in numbers:
                 raise errors.InputError(
-                    f"{example.where}: label {name!r} is none "
-                    f"of: {', '.join(labels[:_SHOWN])}"
-                    + (", ..." if len(labels) > _SHOWN else "")
+                    f"{example.where}: label {name!r} is none of: "
+                    + errors.listed(labels)
                 )
         label_ids.append([numbers[_key(name)] for name in names])
     if kind != MULTI_LABEL:

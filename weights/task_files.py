@@ -24,7 +24,6 @@ from weights import kinds, model_directory
 CRF = "crf.json"  # The transition scores between tags.
 TRUE_CASE = "true_case.json"  # Of an option that does not exist any more.
 SQUAD_SETTINGS = "question_answering.json"
-_SHOWN = 5  # labels in an error message
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,12 +78,10 @@ class ModelClasses:
         """
         if self.fault is None or self.labels is None:
             return
-        labels = ", ".join(self.labels[:_SHOWN])
-        more = ", ..." if len(self.labels) > _SHOWN else ""
         other = ", or use --label_names (in Python: labels=)"
         raise errors.InputError(
-            f"the model's classes are {labels}{more}, but {self.fault}; "
-            f'correct "id2label" in its {model_directory.CONFIG}'
+            f"the model's classes are {errors.listed(self.labels)}, but "
+            f'{self.fault}; correct "id2label" in its {model_directory.CONFIG}'
             f"{other if can_be_named else ''}"
         )
 

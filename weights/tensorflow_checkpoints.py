@@ -89,18 +89,17 @@ def find(directory: str) -> str | None:
     if named is not None:
         return named
     # No glob: the directory's name may have brackets.
-    indices = [
-        os.path.join(directory, name)
+    names = [
+        name.removesuffix(tensor_files.INDEX)
         for name in sorted(tf.io.gfile.listdir(directory))
         if name.endswith(tensor_files.INDEX) and not name.startswith(".")
     ]
-    if len(indices) > 1:
-        names = ", ".join(os.path.basename(name)[:-6] for name in indices[:3])
+    if len(names) > 1:
         raise errors.InputError(
-            f"{directory}: {len(indices)} checkpoints there ({names}, ...); "
-            "name one of them"
+            f"{directory}: {len(names)} checkpoints there "
+            f"({errors.listed(names)}); name one of them"
         )
-    return indices[0][: -len(".index")] if indices else None
+    return os.path.join(directory, names[0]) if names else None
 
 
 def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:

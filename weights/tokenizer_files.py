@@ -30,7 +30,6 @@ SETTINGS = "tokenizer_config.json"
 FAST = "tokenizer.json"
 ADDED = "added_tokens.json"
 SENTENCES = "sentence_bert_config.json"
-_SHOWN = 5  # added tokens in a warning
 # Our setting -> the same in the "normalizer" of tokenizer.json.
 _NORMALIZER = {
     "do_lower_case": "lowercase",
@@ -420,10 +419,9 @@ def _warn_of_added_tokens(directory: str, fast: _Fast | None) -> None:
     ).keys()
     added = sorted(contents - {*vocabulary.SPECIAL_TOKENS})
     if added:
-        first_tokens = ", ".join(added[:_SHOWN])
         errors.warn_once(
             f"{directory}: {len(added)} added token(s) are split like other "
-            f"words: {first_tokens}"
+            f"words: {errors.listed(added)}"
         )
 
 

@@ -14,7 +14,7 @@ prints the tokens of each line.
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -110,23 +110,11 @@ class Tokenizer:
 
     @functools.cached_property
     def _encode_batch(self):
-        import tensorflow as tf
-
-        return tf.function(
-            self._graph,
-            input_signature=[tf.TensorSpec([None], tf.string)],
-            autograph=False,  # Nothing to convert, and that takes a second.
-        )
+        return _compiled(self._graph)
 
     @functools.cached_property
     def _encode_batch_with_offsets(self):
-        import tensorflow as tf
-
-        return tf.function(
-            self._graph.with_offsets,
-            input_signature=[tf.TensorSpec([None], tf.string)],
-            autograph=False,
-        )
+        return _compiled(self._graph.with_offsets)
 
     def encode_graph(self, texts: "tf.Tensor") -> "tf.RaggedTensor":
         """Encodes texts inside a graph (tf.data, a SavedModel).
@@ -199,6 +187,17 @@ def valid_text(text: str | bytes) -> str:
     # UTF-8 has no lone surrogates. The released tokenizer makes them [UNK], as
     # it does U+10FFFF.
     return _SURROGATE.sub("\U0010ffff", text)
+
+
+def _compiled(function: Callable) -> Callable:
+    """Compiles a function of texts, string [N]."""
+    import tensorflow as tf
+
+    return tf.function(
+        function,
+        input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,  # Nothing to convert, and that takes a second.
+    )
 
 
 def _string_tensor(texts: Sequence[str | bytes]) -> "tf.Tensor":
