@@ -53,6 +53,9 @@ _BESIDE = (
 # Formats that other projects write and this one does not read.
 _UNREADABLE = ("tf_model.h5", "flax_model.msgpack", "model.onnx")
 _SAVED_MODEL = "saved_model.pb"
+_EXPORTED_FROM = (
+    "give the model directory or the checkpoint that it was exported from"
+)
 _TENSORFLOW_FILE = re.compile(r"\.(?:meta|index|data-\d+-of-\d+)$")
 # Hyperparameters that weights depend on.
 _MUST_AGREE = (
@@ -179,10 +182,7 @@ def _in_directory(directory: str) -> str:
     other = first(*_UNREADABLE)
     because = f"; {os.path.basename(other)} is not supported" if other else ""
     if first(_SAVED_MODEL):
-        because = (
-            "; it is a SavedModel; give the model directory or the checkpoint "
-            "that it was exported from"
-        )
+        because = f"; it is a SavedModel; {_EXPORTED_FROM}"
     raise errors.InputError(
         f"{directory}: no {model_directory.WEIGHTS} and no TensorFlow "
         f"checkpoint there{because}"
@@ -208,10 +208,7 @@ def _what_it_is(path: str) -> str:
     """
     name, folder = os.path.basename(path), os.path.dirname(path) or "."
     if name == _SAVED_MODEL:
-        return (
-            ": it is the graph of a SavedModel; give the model directory or "
-            "the checkpoint that it was exported from"
-        )
+        return f": it is the graph of a SavedModel; {_EXPORTED_FROM}"
     prefix = _TENSORFLOW_FILE.sub("", path)
     if prefix != path and file_system.exists(prefix + ".index"):
         return (

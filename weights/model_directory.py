@@ -201,13 +201,11 @@ def write(
         tensors[row.hugging_face] = np.ascontiguousarray(
             value.T if row.is_transposed else value
         )
-
-    # transformers refuses files that do not name a format.
-    metadata = {"format": "pt"}
     weights = os.path.join(directory, WEIGHTS)
     # The library renames a file of its own to the temporary path.
     with atomic.replacing(weights, on_disk=True, own_folder=True) as temporary:
-        safetensors.numpy.save_file(tensors, temporary, metadata=metadata)
+        # transformers refuses files that do not name a format.
+        safetensors.numpy.save_file(tensors, temporary, {"format": "pt"})
         if not file_system.is_remote(directory):  # Else only we may read.
             shutil.copymode(os.path.join(directory, CONFIG), temporary)
 
@@ -369,23 +367,19 @@ def read_safetensors(path: str) -> dict[str, StoredTensor]:
             value = file.get_tensor(name)
         return value.astype(np.float32) if dtype == "BF16" else value
 
+    tensors = {}
     try:
         with _opened(copy) as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}
-            kinds = {
-                name: (tuple(entry.get_shape()), entry.get_dtype())
-                for name, entry in slices.items()
-            }
+            for name in file.keys():
+                entry = file.get_slice(name)
+                shape, dtype = tuple(entry.get_shape()), entry.get_dtype()
+                load = functools.partial(read, name, dtype)
+                tensors[name] = StoredTensor(name, shape, dtype, load)
     except safetensors.SafetensorError as error:
         raise errors.InputError(
             f"{path}: truncated, or not a safetensors file ({error!s:.150})"
         ) from error
-    return {
-        name: StoredTensor(
-            name, shape, dtype, functools.partial(read, name, dtype)
-        )
-        for name, (shape, dtype) in kinds.items()
-    }
+    return tensors
 
 
 def _opened(path: str) -> Any:

@@ -17,7 +17,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -238,23 +238,13 @@ def write(folder: str, modules: SentenceModules, hidden_size: int) -> None:
         os.path.join(folder, places[1], model_directory.CONFIG), pooling
     )
     if modules.max_seq_length is not None:
-        # The tokenizer lower-cases, not the step before it.
-        length = {"max_seq_length": modules.max_seq_length}
         atomic.write_json(
             os.path.join(folder, tokenizer_files.SENTENCES),
-            {**length, "do_lower_case": False},
+            _sentence_settings(modules.max_seq_length),
         )
     similarity = {"prompts": {}, "similarity_fn_name": "cosine"}
     atomic.write_json(os.path.join(folder, PROMPTS), similarity)
-    entries = [
-        {
-            "idx": i,
-            "name": str(i),
-            "path": place,
-            "type": f"sentence_transformers.models.{name}",
-        }
-        for i, (name, place) in enumerate(zip(steps, places, strict=True))
-    ]
+    entries = _entries(zip(steps, places, strict=True))
     atomic.write_json(os.path.join(folder, MODULES), entries)
 
 
@@ -285,30 +275,40 @@ def files_of_copy(folder: str) -> dict[str, bytes]:
         for path in paths
         if file_system.is_file(path)
     }
-    entries = [
+    length = _max_seq_length(folder)
+    written = {
+        MODULES: _entries(
+            (
+                kind,
+                "" if kind == "Transformer" else os.path.relpath(place, root),
+            )
+            for kind, place in modules
+        ),
+        tokenizer_files.SENTENCES: _sentence_settings(
+            None if length == _NO_LIMIT else length
+        ),
+    }
+    for name, value in written.items():
+        files[name] = (json.dumps(value, indent=2) + "\n").encode()
+    return files
+
+
+def _entries(modules: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Returns modules.json, of the class and the folder of each module."""
+    return [
         {
             "idx": i,
             "name": str(i),
-            "path": ""
-            if kind == "Transformer"
-            else os.path.relpath(place, root),
+            "path": place,
             "type": f"sentence_transformers.models.{kind}",
         }
         for i, (kind, place) in enumerate(modules)
     ]
-    files[MODULES] = _json(entries)
-    length = _max_seq_length(folder)
-    files[tokenizer_files.SENTENCES] = _json(
-        {
-            "max_seq_length": None if length == _NO_LIMIT else length,
-            "do_lower_case": False,  # The tokenizer does.
-        }
-    )
-    return files
 
 
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2) + "\n").encode()
+def _sentence_settings(max_seq_length: int | None) -> dict[str, Any]:
+    """Returns sentence_bert_config.json; the tokenizer lower-cases."""
+    return {"max_seq_length": max_seq_length, "do_lower_case": False}
 
 
 def _modules(path: str) -> list[tuple[str, str]]:

@@ -435,7 +435,7 @@ def check_encoder(
     Args:
         where: The file.
         tensors: Our path -> weight in the file.
-        wanted: The paths of the model.
+        variables: The paths of the model.
         others: Names of the file's other tensors, of which a message names the
             one that is most similar to the first missing path.
     """
