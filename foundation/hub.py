@@ -17,7 +17,9 @@ import re
 from foundation import errors, file_system
 
 SCHEME = "hf://"
-_NAME = re.compile(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*(?:@[\w./-]+)?")
+# "bert-base-uncased", "google-bert/bert-base-uncased".
+_NAME = r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*"
+_REVISION = r"(?:@[\w./-]+)?"
 _SAFETENSORS = ["model.safetensors", "model.safetensors.index.json"]
 # The config, the tokenizer, and what models of this project and of
 # sentence-transformers have beside their weights.
@@ -33,6 +35,8 @@ _WEIGHTS = [*_SAFETENSORS, "model-*-of-*.safetensors"]
 # If there are no safetensors.
 _OTHER_WEIGHTS = ["pytorch_model.bin"]
 _LIBRARY = "huggingface_hub"
+# What is needed; the Hub has the weights in other forms, too.
+_DOWNLOADED = "config.json vocab.txt tokenizer_config.json model.safetensors"
 
 
 def is_name(path: str) -> bool:
@@ -51,10 +55,29 @@ def local(path: str) -> str:
     return _download(path.rstrip("/")) if is_name(path) else path
 
 
+def download_command(name: str, folder: str) -> str:
+    """Returns the command that downloads a model into a folder."""
+    return f"hf download {name} {_DOWNLOADED} --local-dir {folder}"
+
+
+def hint(path: str) -> str:
+    """Returns the end of a message on a path where nothing is.
+
+    It is "" unless the path can be a name on the Hub.
+    """
+    if not re.fullmatch(_NAME, path) or path.endswith(".ckpt"):
+        return ""
+    return (
+        f"; a model on the Hugging Face Hub is {SCHEME}{path} (needs the "
+        "package huggingface_hub), or is downloaded first: "
+        f"{download_command(path, os.path.basename(path))}"
+    )
+
+
 @functools.cache
 def _download(path: str) -> str:
     name = path.removeprefix(SCHEME)
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME + _REVISION, name):
         raise errors.InputError(
             f"{path}: the name of a model is needed, such as "
             f"{SCHEME}google-bert/bert-base-uncased"

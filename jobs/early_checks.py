@@ -12,7 +12,7 @@ from typing import Any
 
 from foundation import config_flags, errors, file_system, hub
 from jobs import run_config
-from weights import hub_names, kinds
+from weights import kinds
 
 _EXAMPLE = "google-bert/bert-base-uncased"
 _WEIGHTS = "model.safetensors"
@@ -39,7 +39,7 @@ def check_model(config: run_config.FinetuningConfig) -> None:
     elif config.pretrained.bert_config_file is not None:
         return
     elif config.do_train:
-        command = hub_names.download_command(_EXAMPLE, "bert-base")
+        command = hub.download_command(_EXAMPLE, "bert-base")
         raise errors.InputError(
             "neither --init_checkpoint nor --bert_config_file is given: a "
             f"training starts from a model, e.g. {command}, then "
@@ -70,8 +70,7 @@ def _check_checkpoint(flag: str, path: str) -> None:
     ):
         return  # The prefix of TensorFlow's files.
     raise errors.InputError(
-        f"--{flag}={path}: no such checkpoint or directory"
-        f"{hub_names.hint(path)}"
+        f"--{flag}={path}: no such checkpoint or directory{hub.hint(path)}"
     )
 
 

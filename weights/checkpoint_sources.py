@@ -29,7 +29,6 @@ import tensorflow as tf
 from foundation import copies, errors, file_system, hub
 from modeling.config import BertConfig
 from weights import (
-    hub_names,
     model_directory,
     sentence_modules,
     stored_weights,
@@ -197,7 +196,7 @@ def _prefix(path: str) -> str:
             return head
     if file_system.exists(path + ".index"):
         return path
-    hint = _what_it_is(path) or hub_names.hint(path)
+    hint = _what_it_is(path) or hub.hint(path)
     raise errors.InputError(f"{path}: no such checkpoint or directory{hint}")
 
 
