@@ -350,7 +350,9 @@ def read_parquet(
             table = parquet.ParquetFile(
                 raw, buffer_size=_PARQUET_BYTES, pre_buffer=False
             )
-            _check_names(path, table.schema_arrow.names)
+            name = errors.repeated(table.schema_arrow.names)
+            if name is not None:  # One of them would be lost.
+                raise errors.InputError(f"{path}: two columns named {name!r}")
             if text_column is not None:
                 _check_column(path, table.schema_arrow, text_column)
             columns = text_column and [text_column]
@@ -377,13 +379,6 @@ def read_parquet(
         raise errors.InputError(
             f"{path}: a column's name is not UTF-8: {errors.reason(error)}"
         ) from None
-
-
-def _check_names(path: str, names: Sequence[str]) -> None:
-    """Refuses columns of the same name, one of which would be lost."""
-    for name, count in collections.Counter(names).items():
-        if count > 1:
-            raise errors.InputError(f"{path}: {count} columns named {name!r}")
 
 
 def _check_column(path, schema, name) -> None:

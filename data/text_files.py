@@ -319,7 +319,7 @@ def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns a JSON object; refuses two values of one name."""
     values = dict(pairs)
     if len(values) < len(pairs):
-        key = file_system.repeated_key(pairs)
+        key = errors.repeated(key for key, _ in pairs)
         raise errors.InputError(f"the key {key!r} occurs twice in an object")
     return values
 
@@ -395,11 +395,11 @@ def _read_below_header(path: str, form: str) -> Iterator[Row]:
 
 def check_header(path: str, header: Sequence[str]) -> None:
     """Refuses columns of the same name, one of which would be lost."""
-    for name in filter(None, header):
-        if header.count(name) > 1:
-            raise errors.InputError(
-                f"{path}: the header names the column {name!r} twice"
-            )
+    name = errors.repeated(filter(None, header))
+    if name is not None:
+        raise errors.InputError(
+            f"{path}: the header names the column {name!r} twice"
+        )
 
 
 def _without_quotes(

@@ -107,15 +107,11 @@ _OURS = tuple(
     for folder in (os.path.dirname(os.path.dirname(__file__)), sys.prefix)
 )
 _CODE = (".py", ".pyc", ".so", ".html", ".css", ".js")
-# What tf.io.gfile and the checkpoint readers raise for the user's files.
-_TENSORFLOW_FILE_ERRORS = ("NotFoundError", "PermissionDeniedError")
-# The texts of other OpErrors for the user's files, besides the system's.
+# Texts of TensorFlow's errors for the user's files, besides the system's.
 _TENSORFLOW_FILE_TEXTS = (
     "is not a directory",
     "File system scheme",  # ... 's3' not implemented
 )
-
-
 _BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "at_least": ("at least", operator.ge),
     "above": ("above", operator.gt),
@@ -724,12 +720,11 @@ def _is_file_error(error: Exception) -> bool:
     is_of_system = errors.system_number(error) is not None
     if isinstance(error, OSError) or tensorflow is None:
         return is_of_system
-    if any(text in str(error) for text in _TENSORFLOW_FILE_TEXTS):
-        is_of_system = True
-    if is_of_system:
-        return isinstance(error, tensorflow.errors.OpError)
-    kinds = (getattr(tensorflow.errors, n) for n in _TENSORFLOW_FILE_ERRORS)
-    return isinstance(error, tuple(kinds))
+    kinds = tensorflow.errors
+    if is_of_system or any(x in str(error) for x in _TENSORFLOW_FILE_TEXTS):
+        return isinstance(error, kinds.OpError)
+    # What tf.io.gfile and the checkpoint readers raise for the user's files.
+    return isinstance(error, kinds.NotFoundError | kinds.PermissionDeniedError)
 
 
 def _exit(code: int, message: str) -> NoReturn:

@@ -8,6 +8,7 @@ Other exceptions are defects of this project and keep their traceback.
 import foundation.environment  # noqa: F401
 
 # isort: split
+import collections
 import errno
 import functools
 import os
@@ -117,6 +118,12 @@ def listed(names: Iterable[str]) -> str:
     shown = ", ".join(names[:_MOST_NAMES])
     more = len(names) - _MOST_NAMES
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def repeated(names: Iterable[str]) -> str | None:
+    """Returns the first name that occurs twice, if any."""
+    counts = collections.Counter(names)
+    return next((name for name, count in counts.items() if count > 1), None)
 
 
 @functools.cache

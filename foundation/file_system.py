@@ -10,7 +10,6 @@ remote files to code that reads disks only.
 """
 
 import bz2
-import collections
 import contextlib
 import errno
 import fnmatch
@@ -24,7 +23,7 @@ import re
 import shutil
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from foundation import errors
@@ -464,9 +463,10 @@ def parse_json(data: bytes, path: str) -> Any:
     def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
         if len(values) < len(pairs):
+            key = errors.repeated(key for key, _ in pairs)
             errors.warn_once(
-                f"{path}: the key {repeated_key(pairs)!r} occurs twice in an "
-                "object; its last value is read"
+                f"{path}: the key {key!r} occurs twice in an object; its last "
+                "value is read"
             )
         return values
 
@@ -487,16 +487,6 @@ def parse_json(data: bytes, path: str) -> Any:
             f"{path}: malformed JSON: too many lists and objects within each "
             "other"
         ) from None
-
-
-def repeated_key(pairs: Sequence[tuple[str, Any]]) -> str | None:
-    """Returns the first key that occurs twice in a JSON object, if any.
-
-    Args:
-      pairs: the object as the object_pairs_hook of `json` gets it.
-    """
-    counts = collections.Counter(key for key, _ in pairs)
-    return next((key for key, count in counts.items() if count > 1), None)
 
 
 def sha256(path: str) -> str:

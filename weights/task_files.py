@@ -62,9 +62,9 @@ class ModelClasses:
         labels = self.labels or ()
         if labels and len(labels) != self.count:
             return f"the head has {self.count} outputs, not {len(labels)}"
-        for label in labels:
-            if labels.count(label) > 1:
-                return f"{label!r} is the name of several classes"
+        label = errors.repeated(labels)
+        if label is not None:
+            return f"{label!r} is the name of several classes"
         return None
 
     def check(self, *, can_be_named: bool = True) -> None:
