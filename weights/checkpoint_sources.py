@@ -258,16 +258,16 @@ def _source(path: str, kind: str, matched: Matched) -> Source:
     )
 
 
-def check_config(source: Source, config: BertConfig, name: str) -> None:
+def check_config(source: Source, config: BertConfig) -> None:
     """Refuses the weights of a model with other hyperparameters.
 
-    `name` is where `config` is from, e.g. "--bert_config_file".
+    `config` is that of --bert_config_file, for the message.
     """
     heads = source.matched.num_attention_heads
     if heads and heads != config.num_attention_heads:
         raise errors.InputError(
-            f"{source.path} has {heads} attention heads, but {name} says "
-            f"{config.num_attention_heads}"
+            f"{source.path} has {heads} attention heads, but "
+            f"--bert_config_file says {config.num_attention_heads}"
         )
     if source.config is None:
         return
@@ -282,7 +282,7 @@ def check_config(source: Source, config: BertConfig, name: str) -> None:
                 )
             raise errors.InputError(
                 f"{source.path} belongs to a model whose {key} is {theirs}, "
-                f"but {name} says {ours}{hint}"
+                f"but --bert_config_file says {ours}{hint}"
             )
 
 

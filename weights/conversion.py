@@ -123,7 +123,7 @@ def load(
             f"{source.path}: no {model_directory.RELEASED_CONFIG} beside it; "
             "name one by --bert_config_file"
         )
-    checkpoint_sources.check_config(source, config, "--bert_config_file")
+    checkpoint_sources.check_config(source, config)
     tensors = {
         path: tensor
         for path, tensor in source.tensors.items()

@@ -356,9 +356,7 @@ def assign(
         if os.path.dirname(path) != source.directory:
             check_same_tokens(tokenizer, source.directory, path)
     try:
-        checkpoint_sources.check_config(
-            source, model.config, "--bert_config_file"
-        )
+        checkpoint_sources.check_config(source, model.config)
         tensors, others = dict(source.tensors), dict(source.others)
         for path in _OUTPUT_LAYER if new_output_layer else ():
             if path in tensors:

@@ -17,7 +17,7 @@ import dataclasses
 import json
 import os
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from absl import logging
@@ -103,22 +103,12 @@ class _Fast:
 
 @dataclasses.dataclass(frozen=True)
 class _Settings:
-    """The content of tokenizer_config.json."""
+    """The keys of tokenizer_config.json that have one type."""
 
     do_lower_case: bool | None = None
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool | None = None
-    word_tokenizer_type: Any = None
-    subword_tokenizer_type: Any = None
-    do_basic_tokenize: Any = None
-    never_split: Any = None
     added_tokens_decoder: dict[str, _Added] | None = None
-    # A name, or an object with the key content.
-    pad_token: Any = None
-    unk_token: Any = None
-    cls_token: Any = None
-    sep_token: Any = None
-    mask_token: Any = None
 
 
 def load(
@@ -223,9 +213,9 @@ def _read_fast(directory: str) -> _Fast | None:
     return metadata.read_if_present(os.path.join(directory, FAST), _Fast)
 
 
-def _read_given(directory: str) -> _Settings:
+def _read_given(directory: str) -> metadata.Object:
     path = os.path.join(directory, SETTINGS)
-    return metadata.read_if_present(path, _Settings) or _Settings()
+    return metadata.read_object(path, _Settings) or {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,7 +240,7 @@ def read_settings(directory: str, fast: _Fast | None = None) -> dict[str, bool]:
         normalizer = _normalizer(fast, os.path.join(directory, FAST))
     stored = _read_given(directory)
     for name, ours in _ALGORITHMS.items():
-        stored_value = getattr(stored, name)
+        stored_value = stored.get(name)
         if stored_value not in (ours, None):
             raise errors.InputError(
                 f"{directory}: its {name} is {stored_value!r}; only BERT's "
@@ -259,7 +249,7 @@ def read_settings(directory: str, fast: _Fast | None = None) -> dict[str, bool]:
             )
     settings = {}
     for name, key in _NORMALIZER.items():
-        value = getattr(stored, name)
+        value = stored.get(name)
         if value is None:
             value = getattr(normalizer, key)
         if value is not None:
@@ -411,9 +401,9 @@ def _ids(fast: _Fast, path: str) -> dict[str, int]:
 def _warn_of_added_tokens(directory: str, fast: _Fast | None) -> None:
     """Warns of added tokens: the tokenizer never makes them from text."""
     path = os.path.join(directory, ADDED)
-    entries = [*(fast and fast.added_tokens or ())]
-    entries += (_read_given(directory).added_tokens_decoder or {}).values()
-    contents = {token.content for token in entries}
+    contents = {token.content for token in fast and fast.added_tokens or ()}
+    decoder = _read_given(directory).get("added_tokens_decoder") or {}
+    contents |= {token["content"] for token in decoder.values()}
     contents |= (
         metadata.read_if_present(path, dict[metadata.Text, _Id]) or {}
     ).keys()
@@ -429,7 +419,7 @@ def _warn_of_special_tokens(directory: str) -> None:
     """Warns of special tokens with other names than BERT's, which are used."""
     given = _read_given(directory)
     for name, ours in _SPECIAL.items():
-        theirs = getattr(given, name)
+        theirs = given.get(name)  # A name, or an object that has it.
         if isinstance(theirs, dict):
             theirs = theirs.get("content")
         if theirs not in (None, ours):

@@ -303,7 +303,7 @@ def test_model_garden_checkpoints_are_read_with_their_heads(numbered, tmp_path):
     assert not found.others
     wrong = dataclasses.replace(CONFIG, num_attention_heads=4)
     with pytest.raises(errors.InputError, match="2 attention heads, but --b"):
-        checkpoint_sources.check_config(found, wrong, "--bert_config_file")
+        checkpoint_sources.check_config(found, wrong)
 
 
 @pytest.mark.parametrize("head", ["classifier", "span"])
