@@ -58,12 +58,7 @@ def make_strategy(
         "tpu" if devices.use_tpu else devices.strategy,
         one_machine=output_dir is None,
         num_replicas=devices.num_replicas,
-        tpu=strategies.Tpu(
-            devices.tpu_name or devices.master,
-            devices.tpu_zone,
-            devices.gcp_project,
-            devices.num_tpu_cores,
-        ),
+        tpu=devices,
     )
     if output_dir is not None:
         strategies.check_shared_folder(strategy, output_dir)

@@ -14,14 +14,13 @@ import site
 import sys
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from foundation import errors, file_system, metadata
-from training import precision
+from training import precision, settings
 
 NAMES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 # Files that the NVIDIA kernel driver creates for each GPU.
@@ -35,29 +34,12 @@ _VERSIONS = {
 _INSTALL = "pip install 'tensorflow[and-cuda]'"
 
 
-class Tpu(NamedTuple):
-    """A TPU as the flags name it.
-
-    Attributes:
-        address: its name, its grpc:// address, "local" for one that belongs to
-            this machine, or None for the environment variable TPU_NAME.
-        zone: its zone.
-        project: its project.
-        num_cores: the expected number; another number is logged.
-    """
-
-    address: str | None = None
-    zone: str | None = None
-    project: str | None = None
-    num_cores: int = 8
-
-
 def create(
     name: str = "auto",
     *,
     one_machine: bool = False,
     num_replicas: int | None = None,
-    tpu: Tpu | None = None,
+    tpu: settings.Devices | None = None,
 ) -> tf.distribute.Strategy:
     """Makes the strategy.
 
@@ -67,7 +49,7 @@ def create(
         one_machine: whether auto uses this machine only, whatever TF_CONFIG
             names.
         num_replicas: a mirrored strategy's GPUs; without any, logical CPUs.
-        tpu: the TPU, for the name "tpu".
+        tpu: the flags of the TPU, for the name "tpu".
 
     Raises:
         InputError: the hardware is not there.
@@ -85,7 +67,7 @@ def create(
             )
     _check_replicas(name, num_replicas)
     if name == "tpu":
-        return _tpu_strategy(tpu or Tpu())
+        return _tpu_strategy(tpu or settings.Devices())
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         _call_early(tf.config.experimental.set_memory_growth, gpu, True)
@@ -275,12 +257,12 @@ def _num_workers() -> int:
     return len(cluster.get("worker", [])) + len(cluster.get("chief", []))
 
 
-def _tpu_strategy(tpu: Tpu) -> tf.distribute.Strategy:
+def _tpu_strategy(tpu: settings.Devices) -> tf.distribute.Strategy:
     # TensorFlow looks for "local" in the cloud, if it finds it in TPU_NAME.
-    address = tpu.address or os.environ.get("TPU_NAME", "")
+    address = tpu.tpu_name or tpu.master or os.environ.get("TPU_NAME", "")
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            tpu=address, zone=tpu.zone, project=tpu.project
+            tpu=address, zone=tpu.tpu_zone, project=tpu.gcp_project
         )
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -291,9 +273,9 @@ def _tpu_strategy(tpu: Tpu) -> tf.distribute.Strategy:
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     num_cores = strategy.num_replicas_in_sync
-    if num_cores != tpu.num_cores:
+    if num_cores != tpu.num_tpu_cores:
         logging.warning(
-            "--num_tpu_cores=%d, found %d", tpu.num_cores, num_cores
+            "--num_tpu_cores=%d, found %d", tpu.num_tpu_cores, num_cores
         )
     return strategy
 

@@ -102,7 +102,7 @@ def test_a_tpu_that_is_not_there_is_refused_in_one_line(monkeypatch):
         tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
     )
     with pytest.raises(errors.InputError) as refused:
-        strategy.create("tpu", tpu=strategy.Tpu("x"))
+        strategy.create("tpu", tpu=settings.Devices(tpu_name="x"))
     expected = "--use_tpu=true --tpu_name=x: no TPU: no such TPU"
     assert str(refused.value) == expected
 
@@ -121,7 +121,7 @@ def test_tpu_name_local_reaches_tensorflows_call(monkeypatch, given):
         tf.tpu.experimental, "initialize_tpu_system", initialize
     )
     with pytest.raises(errors.InputError, match="local: no TPU: no chip here"):
-        strategy.create("tpu", tpu=strategy.Tpu(given))
+        strategy.create("tpu", tpu=settings.Devices(tpu_name=given))
     assert [master for master, _ in reached] == [""]
 
 
