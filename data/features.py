@@ -430,32 +430,25 @@ def _join_windows(
     before, _ = sequences.truncated_lengths(a, b, room)
     before = np.where(has_second, before, 0)
     divided, room = np.where(has_second, b, a), room - before
-    windows_of_texts = sequences.divide(
-        divided, room, windows.stride, windows.most
-    )
-    texts = windows_of_texts.texts
-    starts = first.row_splits[:-1][texts]
-    is_pair = has_second[texts]
-    first_slices = sequences.Slices(
+    parts = sequences.divide(divided, room, windows.stride, windows.most)
+    texts, is_pair = parts.texts, has_second[parts.texts]
+    slices = sequences.Slices(
         first.ids,
-        starts + np.where(is_pair, 0, windows_of_texts.starts),
-        np.where(is_pair, before[texts], windows_of_texts.lengths),
+        first.row_splits[texts] + np.where(is_pair, 0, parts.starts),
+        np.where(is_pair, before[texts], parts.lengths),
     )
-    part = None
+    second_slices = None
     if second is not None:
-        part = sequences.Slices(
+        second_slices = sequences.Slices(
             second.ids,
-            second.row_splits[:-1][texts]
-            + np.where(is_pair, windows_of_texts.starts, 0),
-            np.where(is_pair, windows_of_texts.lengths, 0),
+            second.row_splits[texts] + np.where(is_pair, parts.starts, 0),
+            np.where(is_pair, parts.lengths, 0),
         )
     counts = np.bincount(texts, minlength=len(a))
     last = np.cumsum(counts) - 1
-    is_cut = (windows_of_texts.starts + windows_of_texts.lengths)[
-        last
-    ] < divided
+    is_cut = (parts.starts + parts.lengths)[last] < divided
     is_cut |= has_second & (before < a)
-    return sequences.join(vocabulary, first_slices, part), is_cut, counts
+    return sequences.join(vocabulary, slices, second_slices), is_cut, counts
 
 
 @dataclasses.dataclass(frozen=True)

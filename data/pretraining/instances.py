@@ -145,19 +145,19 @@ def _turn(corpus, document, start, last, target, rule, rng):
       INSTANCE [N]; the sentence at which each walk continues, int64 [N]; and
       the number of tokens lost.
     """
-    goal = corpus.sentence_starts[start] + target
-    chunk = np.minimum(np.searchsorted(corpus.sentence_starts, goal), last)
+    starts = corpus.sentence_starts
+    goal = starts[start] + target
+    chunk = np.minimum(np.searchsorted(starts, goal), last)
     # A has at least one sentence; B is random if the chunk has no other.
     size = chunk - start
     a_end = start + 1 + rng.integers(0, np.maximum(size - 1, 1))
     is_random = (rng.random(len(start)) < 0.5) | (size == 1)
     b_start, b_end = a_end.copy(), chunk.copy()
     chosen = np.flatnonzero(is_random)
-    a_length = corpus.sentence_starts[a_end] - corpus.sentence_starts[start]
+    a_length = starts[a_end] - starts[start]
     b_start[chosen], b_end[chosen] = _random_next(
         corpus, document[chosen], (target - a_length)[chosen], rng
     )
-    starts = corpus.sentence_starts
     result, a_cut, b_cut = _truncate(
         starts[start],
         starts[a_end],

@@ -85,10 +85,8 @@ class Alphabet:
         codes = np.where(separator, _UNKNOWN_SEPARATOR, _UNKNOWN_LETTER)
         points = np.arange(normalization_lib.CODE_POINTS)
         self.codes = np.where(self.direct, points, codes).astype(np.int32)
-        letters, separators = (
-            _numbers(_PRIVATE_USE),
-            _numbers(_SEPARATOR_BLOCKS),
-        )
+        letters = _numbers(_PRIVATE_USE)
+        separators = _numbers(_SEPARATOR_BLOCKS)
         next(letters), next(separators)  # Those for the unknown.
         for code_point in sorted(map(ord, set().union(*tokens))):
             if not self.direct[code_point]:
