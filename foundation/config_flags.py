@@ -464,19 +464,15 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
         raise errors.InputError(
             f"{rest[1]!r} is not a flag: write --name=value"
         )
-    declared = flags_of(config_class)
-    given_values = {name: values[name].value for name in declared}
-    for name, value in given_values.items():
+    chosen_values = {}
+    for name, flag in flags_of(config_class).items():
+        value = values[name].value
         if isinstance(value, str) and not _is_utf_8(value):
             raise errors.InputError(f"--{name}={ascii(value)}: is not UTF-8")
-    for name, flag in declared.items():
-        if flag.default is REQUIRED and given_values[name] is None:
+        if flag.default is REQUIRED and value is None:
             raise errors.InputError(f"--{name} is required: {flag.help}")
-    chosen_values = {
-        name: value
-        for name, value in given_values.items()
-        if values[name].present
-    }
+        if values[name].present:
+            chosen_values[name] = value
     try:
         return build(config_class, **chosen_values)
     except ValueError as error:  # Names the flag.

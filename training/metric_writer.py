@@ -85,7 +85,6 @@ class MetricWriter:
                 written again; its earlier line is removed as well.
         """
         self._path = os.path.join(output_dir, METRICS)
-        self._is_chief = is_chief
         self._bar = None
         self._events: _EventFile | None = None  # The chief's.
         self._first_line: tuple[int, float] | None = None  # Its step and time.
@@ -318,10 +317,10 @@ def in_words(values: Mapping[str, float]) -> str:
     if not shown.keys() <= {"score", "loss"}:
         shown.pop("score", None)
     first = sorted(shown, key=lambda name: name not in ("loss", "score"))
-    parts = []
-    for name in first[:_MAX_SHOWN]:
-        parts.append(f"{name_in_words(name)} {_short(shown[name])}")
-    return ", ".join(parts)
+    return ", ".join(
+        f"{name_in_words(name)} {_short(shown[name])}"
+        for name in first[:_MAX_SHOWN]
+    )
 
 
 def name_in_words(metric: str) -> str:
@@ -387,10 +386,12 @@ def _drop_events_after(folder: str, last: int, evaluates_again: bool) -> None:
             is_complete = False
         if is_complete:
             continue
-        with atomic.replacing(path) as temporary:
-            with tf.io.TFRecordWriter(temporary) as file:
-                for record in kept_records:
-                    file.write(record)
+        with (
+            atomic.replacing(path) as temporary,
+            tf.io.TFRecordWriter(temporary) as file,
+        ):
+            for record in kept_records:
+                file.write(record)
 
 
 def _step_of(line: str) -> float:
