@@ -59,6 +59,7 @@ _KINDS = {
 _FLOATS = ("F16", "BF16", "F32", "F64")
 _DECODER = "cls.predictions.decoder.weight"
 _BIAS = "cls.predictions.bias"
+_IN_ENCODER = ("bert.embeddings.", "bert.encoder.")
 # torch is no dependency: users without it convert the file elsewhere.
 _CONVERT = (
     "python -c \"import torch, safetensors.torch as s; w = torch.load('{name}',"
@@ -440,14 +441,18 @@ def match_hugging_face(
 ) -> Matched:
     """Translates the tensors of a transformers checkpoint to our paths.
 
+    The encoder may be in another scope than "bert.", such as "module.".
+
     Raises:
-      InputError: two tensors of the file are the same weight.
+      InputError: two tensors of the file are the same weight, there are two
+        encoders, or the encoder has weights that BERT's does not have.
     """
+    names = stored_weights.unscoped(where, stored, ".")
     tensors: dict[str, StoredTensor] = {}
-    others = {}
-    for name, tensor in stored.items():
-        canonical = name
-        if name == "cls.predictions.decoder.bias" and _BIAS not in stored:
+    others, unknown = {}, []
+    for canonical, name in names.items():
+        tensor = stored[name]
+        if canonical == "cls.predictions.decoder.bias" and _BIAS not in names:
             # The file may hold either of the two tied tensors.
             canonical = _BIAS
         if stored_weights.is_derived(canonical):
@@ -455,6 +460,8 @@ def match_hugging_face(
         row = stored_weights.by_hugging_face(canonical)
         if row is None:
             others[name] = tensor
+            if canonical.startswith(_IN_ENCODER):
+                unknown.append(name)
             continue
         if row.path in tensors:
             raise errors.InputError(
@@ -462,7 +469,18 @@ def match_hugging_face(
                 "weight"
             )
         tensors[row.path] = tensor.transposed() if row.is_transposed else tensor
-    decoder = stored.get(_DECODER)
+    if unknown:
+        advice = (
+            "; merge the adapter with its weights first (merge_and_unload of "
+            "peft)"
+            if any(".lora_" in name for name in unknown)
+            else ""
+        )
+        raise errors.InputError(
+            f"{where}: {unknown[0]}, one of {len(unknown)} weights that BERT's "
+            f"encoder does not have: it is another encoder{advice}"
+        )
+    decoder = stored.get(names.get(_DECODER, ""))
     words = tensors.get("bert/embeddings/word_embeddings")
     if decoder and words:
         is_tied = decoder.shape == words.shape and np.array_equal(

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
+from absl import logging
 
 from foundation import errors
 from modeling.config import BertConfig
@@ -219,6 +220,75 @@ def by_hugging_face(name: str) -> NameRow | None:
 def by_model_garden(name: str) -> NameRow | None:
     """Returns the row of a Model Garden name of the table, or None."""
     return _find("model_garden", name)
+
+
+def unscoped(
+    where: str, stored: Collection[str], separator: str
+) -> dict[str, str]:
+    """Returns name with the encoder in "bert" -> name in the file.
+
+        module/bert/encoder/...   bert/encoder/... <- module/bert/encoder/...
+        module/cls/squad/...      cls/squad/...    <- module/cls/squad/...
+        encoder/...               bert/encoder/... <- encoder/...
+
+    An encoder in "bert" is the model, whatever other scopes there are. RoBERTa
+    is not renamed: it has BERT's names, but counts its positions from 2.
+
+    Args:
+      where: the file.
+      stored: the names in the file.
+      separator: "/" of TF1's names, "." of Hugging Face's.
+
+    Raises:
+      InputError: there are two encoders, or two tensors are the same weight.
+    """
+    encoder = f"bert{separator}"
+    parts = tuple(
+        f"{x}{separator}" for x in ("embeddings", "encoder", "pooler")
+    )
+    words = re.compile(
+        rf"(|.*\{separator})embeddings\{separator}word_embeddings(?:\.weight)?"
+    )
+    scopes = {
+        name: found[1] for name in stored if (found := words.fullmatch(name))
+    }
+    if not scopes or encoder in scopes.values():
+        return {name: name for name in stored}
+    if len(scopes) > 1:
+        raise errors.InputError(
+            f"{where}: {' and '.join(scopes)} are the word embeddings of "
+            f"{len(scopes)} encoders; a checkpoint must have one"
+        )
+    (scope,) = scopes.values()
+    if scope.endswith(f"roberta{separator}"):
+        return {name: name for name in stored}
+    _log_scope(where, scope, encoder)
+    # Heads are beside the encoder: module/bert/... and module/cls/...
+    outer = scope
+    if f"{separator}{scope}".endswith(f"{separator}{encoder}"):
+        outer = scope.removesuffix(encoder)
+    names: dict[str, str] = {}
+    for name in stored:
+        path = name
+        if name.startswith(scope) and name[len(scope) :].startswith(parts):
+            path = encoder + name.removeprefix(scope)
+        elif name.startswith(outer):
+            path = name.removeprefix(outer)
+        is_weight = by_path(path) or by_hugging_face(path)
+        if path in stored and not is_weight:
+            path = name  # Two tensors that are no weights, such as steps.
+        if path in names:
+            raise errors.InputError(
+                f"{where}: {names[path]} and {name} are the same weight"
+            )
+        names[path] = name
+    return names
+
+
+@functools.cache  # A command reads its checkpoint several times.
+def _log_scope(where: str, scope: str, encoder: str) -> None:
+    change = f"{scope} is replaced by" if scope else "they get the prefix"
+    logging.info("%s: names of its encoder: %s %s", where, change, encoder)
 
 
 def is_encoder(path: str) -> bool:

@@ -31,11 +31,10 @@ import functools
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from foundation import errors, tensor_files
 from weights import stored_weights
@@ -52,10 +51,6 @@ _TRAINING = re.compile(
     r"|loss_scale|good_steps|(current_)?loss_scale.*|.*_slot.*"
     rf"|{AVERAGE})"
 )
-# The encoder's scope in a TF1 checkpoint, and the scopes inside it.
-_ENCODER = "bert/"
-_WORDS = re.compile(r"(|.*/)embeddings/word_embeddings")
-_PARTS = ("embeddings/", "encoder/", "pooler/")
 _EMBEDDINGS = (
     "_embedding_layer/embeddings",
     "_position_embedding_layer/embeddings",
@@ -160,7 +155,7 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
 def match_tf1(where: str, stored: Mapping[str, StoredTensor]) -> Matched:
     """Sorts the tensors of a TF1 checkpoint, which has our paths.
 
-    The paths may have another scope than "bert/", see `_our_names`. The
+    The paths may have another scope than "bert/", see
     checkpoints of a run with --ema_decay have the moving averages of the
     weights, which are its model.
 
@@ -168,7 +163,7 @@ def match_tf1(where: str, stored: Mapping[str, StoredTensor]) -> Matched:
       InputError: there are two encoders, or two tensors are the same weight.
     """
     matched = Matched({}, {}, {})
-    for path, name in _our_names(where, stored).items():
+    for path, name in stored_weights.unscoped(where, stored, "/").items():
         average = f"{name}/{AVERAGE}"
         if stored_weights.by_path(path) is not None:
             matched.tensors[path] = stored.get(average, stored[name])
@@ -177,54 +172,6 @@ def match_tf1(where: str, stored: Mapping[str, StoredTensor]) -> Matched:
         else:
             matched.others[name] = stored[name]
     return matched
-
-
-def _our_names(where: str, stored: Collection[str]) -> dict[str, str]:
-    """Returns name with the encoder in "bert/" -> name in the file.
-
-        module/bert/encoder/...   bert/encoder/... <- module/bert/encoder/...
-        module/cls/squad/...      cls/squad/...    <- module/cls/squad/...
-        encoder/...               bert/encoder/... <- encoder/...
-
-    An encoder in "bert/" is the model, whatever other scopes there are.
-    """
-    scopes = {
-        name: found[1] for name in stored if (found := _WORDS.fullmatch(name))
-    }
-    if not scopes or _ENCODER in scopes.values():
-        return {name: name for name in stored}
-    if len(scopes) > 1:
-        raise errors.InputError(
-            f"{where}: {' and '.join(scopes)} are the word embeddings of "
-            f"{len(scopes)} encoders; a checkpoint must have one"
-        )
-    (scope,) = scopes.values()
-    _log_scope(where, scope)
-    # Heads are beside the encoder: module/bert/... and module/cls/...
-    outer = scope
-    if f"/{scope}".endswith(f"/{_ENCODER}"):
-        outer = scope.removesuffix(_ENCODER)
-    names: dict[str, str] = {}
-    for name in stored:
-        path = name
-        if name.startswith(scope) and name[len(scope) :].startswith(_PARTS):
-            path = _ENCODER + name.removeprefix(scope)
-        elif name.startswith(outer):
-            path = name.removeprefix(outer)
-        if path in stored and stored_weights.by_path(path) is None:
-            path = name  # Two tensors that are no weights, such as steps.
-        if path in names:
-            raise errors.InputError(
-                f"{where}: {names[path]} and {name} are the same weight"
-            )
-        names[path] = name
-    return names
-
-
-@functools.cache  # A command reads its checkpoint several times.
-def _log_scope(where: str, scope: str) -> None:
-    change = f"{scope} is replaced by" if scope else "they get the prefix"
-    logging.info("%s: names of its encoder: %s %s", where, change, _ENCODER)
 
 
 def match_model_garden(

@@ -213,6 +213,67 @@ def test_the_encoder_of_a_tf1_checkpoint_may_be_in_any_scope(
     assert kept.training_state.keys() == slots | {"global_step"}
 
 
+@pytest.mark.parametrize(
+    ("scope", "of_heads"),
+    [
+        ("module.bert.", "module."),  # Of torch's DataParallel.
+        ("_orig_mod.bert.", "_orig_mod."),  # Of torch.compile.
+        ("0.auto_model.", ""),  # Of a complete sentence-transformers model.
+        ("", ""),
+    ],
+)
+def test_the_encoder_of_a_safetensors_file_may_be_in_any_scope(
+    scope, of_heads, tmp_path
+):
+    def rename(tensors):
+        for name in list(tensors):
+            is_encoder = name.startswith("bert.")
+            new = scope if is_encoder else of_heads
+            new += name.removeprefix("bert.")
+            tensors[new] = tensors.pop(name)
+
+    directory = shutil.copytree(PRETRAINED, tmp_path / "model")
+    _edit_safetensors(directory, rename)
+    assert _same_as_pretrained(str(directory))
+    source = checkpoint_sources.read(str(directory))
+    report = pretrained.assign(models.PretrainingModel(CONFIG), source.path)
+    assert len(report.loaded) == 46 and not report.left_over
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("encoder.layer.0.attention.self.query.lora_A.weight", "merge"),
+        ("embeddings.task_type_embeddings.weight", "another encoder"),
+    ],
+)
+@pytest.mark.parametrize("scope", ["bert.", "module.bert."])
+def test_weights_that_berts_encoder_does_not_have_are_refused(
+    name, message, scope, tmp_path
+):
+    def rename(tensors):
+        for old in list(tensors):
+            tensors[scope + old.removeprefix("bert.")] = tensors.pop(old)
+        tensors[scope + name] = np.ones((2, 2), np.float32)
+
+    directory = shutil.copytree(PRETRAINED, tmp_path / "model")
+    _edit_safetensors(directory, rename)
+    with pytest.raises(errors.InputError, match=f"{scope + name}.*{message}"):
+        checkpoint_sources.read(str(directory))
+
+
+def test_roberta_is_not_taken_for_bert(tmp_path):
+    def rename(tensors):
+        for name in list(tensors):
+            new = name.replace("bert.", "roberta.", 1)
+            tensors[new] = tensors.pop(name)
+
+    directory = shutil.copytree(PRETRAINED, tmp_path / "model")
+    _edit_safetensors(directory, rename)
+    with pytest.raises(errors.InputError, match="none of its weights"):
+        conversion.load(checkpoint_sources.read(str(directory)))
+
+
 def test_heads_in_another_scope_are_found_beside_the_encoder(tmp_path):
     model = models.ClassificationModel(CONFIG, num_classes=3, seed=3)
     values = {f"module/{w.path}": w.numpy() for w in model.weights}
