@@ -16,7 +16,7 @@ import asyncio
 import dataclasses
 import importlib.util
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from foundation import config_flags
 
@@ -176,12 +176,8 @@ from foundation import errors
 def main(config: ServeConfig) -> None:
     """Loads the models and serves them until SIGTERM."""
     engine = _engine(config)
-    settings = servable.BatchSettings(
-        max_batch_size=config.max_batch_size,
-        timeout_ms=config.batch_timeout_ms,
-        num_concurrent=servable.num_concurrent(config.threads_per_batch),
-    )
-    servables = servable.open_all(config.models, engine, settings)
+    batching = _part(config, servable.Batching)
+    servables = servable.open_all(config.models, engine, batching)
     logging.info("engine: %s", engine.name)
     watch = None
     if config.version_poll_seconds:
@@ -189,34 +185,25 @@ def main(config: ServeConfig) -> None:
             servables,
             served_directories.by_name(config.models),
             engine,
-            settings,
+            batching,
             config.version_poll_seconds,
         )
     for model in servables.values():
         model.warm_up()
-    limits = server.Limits(
-        max_request_bytes=config.max_request_bytes,
-        max_request_rows=config.max_request_rows,
-        max_response_values=config.max_response_values,
-        timeout_seconds=config.request_timeout,
-        max_pending_requests=config.max_pending_requests,
-        max_body_bytes=config.max_body_bytes,
-        shutdown_seconds=config.shutdown_timeout,
-    )
     serving = server.Server(
         servables,
-        limits,
+        _part(config, connections.Limits),
         server.accepted_hosts(config.host, config.allowed_hosts),
         config.cors_origins or (),
-        connections.Limits(
-            max_connections=connections.max_connections(config.max_connections),
-            receive_seconds=config.receive_timeout,
-            answer_seconds=config.request_timeout,
-            idle_seconds=config.idle_timeout,
-        ),
         watch,
     )
     asyncio.run(serving.run(config.host, config.port))
+
+
+def _part(config: ServeConfig, kind: Any) -> Any:
+    """Returns the flags that have the names of a dataclass's fields."""
+    names = [x.name for x in dataclasses.fields(kind)]
+    return kind(**{name: getattr(config, name) for name in names})
 
 
 def _engine(config: ServeConfig) -> served_model.Engine:

@@ -467,9 +467,7 @@ def _corpus(name: str, kind: str = "sentences") -> Callable[[str], Any]:
     return read
 
 
-def _request(
-    name: str, settings: servable.BatchSettings
-) -> Callable[[str], Any]:
+def _request(name: str, settings: servable.Batching) -> Callable[[str], Any]:
     models_of: dict[str, servable.Servable] = {}
 
     def read(folder: str) -> bytes:
@@ -656,7 +654,7 @@ def make_formats(scratch: pathlib.Path) -> dict[str, Format]:
         formats[f"json_{kind}"] = Format(
             {name: _dump(valid)}, [name], change_json, read
         )
-    single = servable.BatchSettings(max_batch_size=0)
+    single = servable.Batching(max_batch_size=0)
     for kind, (name, request) in _REQUESTS.items():
         formats[kind] = Format(
             {"body.json": _dump(request)},

@@ -35,25 +35,21 @@ _REPEATS, _REPEATS_SECONDS = 5, 60.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What connections may do.
+    """What the server accepts, and how long it waits.
 
-    Attributes:
-      max_connections: the most connections at the same time.
-      receive_seconds: the time for the head of a request, and for its body.
-      answer_seconds: the time until the client has taken an answer.
-      idle_seconds: the time between two requests.
+    Each is the value of the flag of serve.py of the same name.
     """
 
-    max_connections: int = _MOST
-    receive_seconds: float = 20.0
-    answer_seconds: float = 60.0
-    idle_seconds: float = 75.0
-
-    def seconds(self, waits_for: str) -> float:
-        """Returns how long a connection may wait for HEAD, BODY and so on."""
-        if waits_for in (HEAD, BODY):
-            return self.receive_seconds
-        return self.answer_seconds if waits_for == ANSWER else self.idle_seconds
+    max_request_bytes: int = 1 << 20
+    max_request_rows: int = 4096
+    max_response_values: int = 1 << 25
+    max_pending_requests: int = 256
+    max_body_bytes: int = 1 << 28
+    max_connections: int | None = None
+    receive_timeout: float = 20.0
+    idle_timeout: float = 75.0
+    request_timeout: float = 60.0
+    shutdown_timeout: float = 30.0
 
 
 DEFAULTS = Limits()
@@ -163,9 +159,21 @@ class Listener:
     can be closed, and writes a traceback for each that finds no descriptor.
     """
 
-    def __init__(self, server: web.Server, limits: Limits):
-        """Listens to nothing yet; `server` makes objects of Connection."""
-        self._server, self._limits = server, limits
+    def __init__(self, server: web.Server, limits: Limits, most: int):
+        """Listens to nothing yet.
+
+        Args:
+          server: makes objects of Connection.
+          limits: how long connections may wait.
+          most: the most connections at the same time; see `max_connections`.
+        """
+        self._server, self._most = server, most
+        self._deadlines = {
+            HEAD: limits.receive_timeout,
+            BODY: limits.receive_timeout,
+            ANSWER: limits.request_timeout,
+            IDLE: limits.idle_timeout,
+        }
         self._sockets: list[socket.socket] = []
         self._opening: set[asyncio.Task] = set()
         self._timers: set[asyncio.TimerHandle] = set()
@@ -210,7 +218,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         for _ in range(_AT_ONCE):
             open_ = of_server(self._server)
-            if len(open_) + len(self._opening) >= self._limits.max_connections:
+            if len(open_) + len(self._opening) >= self._most:
                 waiting = longest_waiting(open_, HEAD, BODY, ANSWER, IDLE)
                 if waiting is None:
                     self._pause(listening, _RETRY_SECONDS)
@@ -261,11 +269,11 @@ class Listener:
         """Ends connections whose deadline is over."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(min(1.0, self._limits.receive_seconds / 4))
+            await asyncio.sleep(min(1.0, self._deadlines[HEAD] / 4))
             for connection in of_server(self._server):
                 if connection.waits_for is None:
                     continue
-                seconds = self._limits.seconds(connection.waits_for)
+                seconds = self._deadlines[connection.waits_for]
                 if loop.time() - connection.since <= seconds:
                     continue
                 if connection.waits_for == BODY:

@@ -42,25 +42,28 @@ _ROW = re.compile(r"([\w.]+: row )(\d+)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BatchSettings:
+class Batching:
     """How the rows of concurrent requests are batched.
 
-    Attributes:
-      max_batch_size: the most rows of a batch; 0 computes every request by
-        itself.
-      timeout_ms: the time that a row waits for others while the model is idle;
-        while it is not, rows wait for it anyway.
-      num_concurrent: the batches of one length class that are computed at the
-        same time. While they are, the next one grows. More than one makes
-        batches smaller, which gains only if each is computed by few threads.
+    Each is the value of the flag of serve.py of the same name.
     """
 
     max_batch_size: int = 32
-    timeout_ms: float = 0.0
-    num_concurrent: int = 1
+    batch_timeout_ms: float = 0.0
+    threads_per_batch: int = 0
+
+    @property
+    def num_concurrent(self) -> int:
+        """The batches of one length class that are computed at the same time.
+
+        While they are, the next one grows. More than one makes batches smaller,
+        which gains only if each is computed by few threads.
+        """
+        cores = os.cpu_count() or 1
+        return max(1, min(4, cores // (self.threads_per_batch or cores)))
 
 
-DEFAULTS = BatchSettings()
+DEFAULTS = Batching()
 
 
 class Part(NamedTuple):
@@ -108,12 +111,12 @@ class Servable:
         self,
         name: str,
         model: served_model.Model,
-        settings: BatchSettings = DEFAULTS,
+        batching: Batching = DEFAULTS,
         version: int = 1,
     ):
         """Wraps a model; the arguments are attributes, or how it is batched."""
         self.name, self.model, self.version = name, model, version
-        self._settings = settings
+        self._batching = batching
         self.num_batches = 0
         # Longer texts are cut, or split into windows of this length.
         longest = model.description.get("max_seq_length") or _LENGTH_CLASSES[-1]
@@ -201,7 +204,7 @@ class Servable:
         lengths = sum(served_model.row_lengths(x) for x in inputs.values())
         classes = np.searchsorted(self._bounds, lengths)
         order = np.argsort(lengths, kind="stable")
-        largest = self._settings.max_batch_size
+        largest = self._batching.max_batch_size
         parts = []
         # np.split of the sorted rows where the class changes.
         changes = np.flatnonzero(np.diff(classes[order])) + 1
@@ -209,7 +212,7 @@ class Servable:
             size = len(rows)
             if largest:
                 # A part for each batch that is computed at the same time.
-                size = min(largest, -(-size // self._settings.num_concurrent))
+                size = min(largest, -(-size // self._batching.num_concurrent))
             for first in range(0, len(rows), size):
                 chosen = rows[first : first + size]
                 values = {name: x[chosen] for name, x in inputs.items()}
@@ -246,7 +249,7 @@ class Servable:
         """Returns the future result of a part."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(part, loop.create_future(), loop.time())
-        if not self._settings.max_batch_size:
+        if not self._batching.max_batch_size:
             self._compute(signature_name, [waiting], _Queue())
             return waiting.result
         shapes = tuple(x.shape[1:] for x in part.inputs.values())
@@ -261,15 +264,17 @@ class Servable:
         if queue.timer is not None:
             queue.timer.cancel()
             queue.timer = None
-        while queue.num_running < self._settings.num_concurrent:
-            while queue.waiting and queue.waiting[0].result.done():
-                queue.waiting.popleft()  # The request was given up.
+        while queue.num_running < self._batching.num_concurrent:
+            # Without those whose request was given up.
+            queue.waiting = collections.deque(
+                x for x in queue.waiting if not x.result.done()
+            )
             if not queue.waiting:
                 break
             loop, first = asyncio.get_running_loop(), queue.waiting[0]
-            ends = first.since + self._settings.timeout_ms / 1000
+            ends = first.since + self._batching.batch_timeout_ms / 1000
             count = sum(len(x.part.rows) for x in queue.waiting)
-            if count < self._settings.max_batch_size and loop.time() < ends:
+            if count < self._batching.max_batch_size and loop.time() < ends:
                 queue.timer = loop.call_at(ends, self._start, key, queue)
                 return
             self._compute(key[0], self._take_batch(queue), queue, key)
@@ -281,11 +286,8 @@ class Servable:
         batch: list[_Waiting] = []
         count = 0
         while queue.waiting:
-            if queue.waiting[0].result.done():
-                queue.waiting.popleft()
-                continue
             count += len(queue.waiting[0].part.rows)
-            if batch and count > self._settings.max_batch_size:
+            if batch and count > self._batching.max_batch_size:
                 break
             batch.append(queue.waiting.popleft())
         return batch
@@ -322,16 +324,6 @@ class Servable:
                     waiting.result.set_result(outcome)
 
         done.add_done_callback(finish)
-
-
-def num_concurrent(threads_per_batch: int) -> int:
-    """Returns how many batches the cores compute at a time, at most 4.
-
-    Args:
-      threads_per_batch: the number of threads; 0 for all cores.
-    """
-    cores = os.cpu_count() or 1
-    return max(1, min(4, cores // (threads_per_batch or cores)))
 
 
 def _outcomes(
@@ -403,7 +395,7 @@ def load(
     name: str,
     directory: str,
     engine: served_model.Engine,
-    settings: BatchSettings = DEFAULTS,
+    batching: Batching = DEFAULTS,
 ) -> Servable:
     """Loads a model, the highest of its versions.
 
@@ -412,7 +404,7 @@ def load(
       directory: the model's directory, or one with numbered directories, of
         which the highest is loaded, as TensorFlow Serving does.
       engine: what computes the model.
-      settings: how rows are batched.
+      batching: how rows are batched.
 
     Raises:
       InputError: there is no model, or it cannot be loaded.
@@ -422,25 +414,25 @@ def load(
     model = engine.load(path)
     seconds = time.monotonic() - started
     logging.info("%s: version %d, loaded in %.1f s", name, version, seconds)
-    return Servable(name, model, settings, version)
+    return Servable(name, model, batching, version)
 
 
 def open_all(
     models: str,
     engine: served_model.Engine,
-    settings: BatchSettings = DEFAULTS,
+    batching: Batching = DEFAULTS,
 ) -> dict[str, Servable]:
     """Loads the models that a flag names.
 
     Args:
       models: see `served_directories.by_name`.
       engine: what computes the models.
-      settings: how rows are batched.
+      batching: how rows are batched.
 
     Raises:
       InputError: a model cannot be loaded, or two have one name.
     """
     return {
-        name: load(name, directory, engine, settings)
+        name: load(name, directory, engine, batching)
         for name, directory in served_directories.by_name(models).items()
     }

@@ -17,7 +17,6 @@ left and open connections had time to send one more.
 """
 
 import asyncio
-import dataclasses
 import functools
 import ipaddress
 import logging as std_logging
@@ -71,38 +70,6 @@ _T = TypeVar("_T")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What the server accepts.
-
-    Attributes:
-      max_request_bytes: the most bytes of a request's body.
-      max_request_rows: the most rows of a request's inputs.
-      max_response_values: the most values of the outputs for a request; see
-        Signature.num_values.
-      timeout_seconds: the time for the answer to a request whose body is
-        complete.
-      max_pending_requests: the most requests that are answered at the same
-        time; a further one gets status 503. A request whose body is not
-        complete is not one of them.
-      max_body_bytes: the most bytes of all bodies together, until they are
-        answered. Above it, the body that has been arriving for longest gets
-        status 503.
-      shutdown_seconds: the time for the requests that are left after SIGTERM.
-    """
-
-    max_request_bytes: int = 1 << 20
-    max_request_rows: int = 4096
-    max_response_values: int = 1 << 25
-    timeout_seconds: float = 60.0
-    max_pending_requests: int = 256
-    max_body_bytes: int = 1 << 28
-    shutdown_seconds: float = 30.0
-
-
-_DEFAULTS = Limits()
-
-
 class Server:
     """The HTTP side of loaded models.
 
@@ -114,22 +81,20 @@ class Server:
     def __init__(
         self,
         servables: Mapping[str, servable.Servable],
-        limits: Limits = _DEFAULTS,
+        limits: connections.Limits = connections.DEFAULTS,
         allowed_hosts: Collection[str] = (_ANY,),
         cors_origins: Collection[str] = (),
-        connection_limits: connections.Limits = connections.DEFAULTS,
         watch: versions.Watch | None = None,
     ):
         """Makes the application, which does not listen yet.
 
         Args:
           servables: name -> model.
-          limits: what is accepted.
+          limits: what is accepted, and how long the server waits.
           allowed_hosts: the names that the header Host may have; see
             `accepted_hosts`, which makes them.
           cors_origins: the origins of pages of other servers that may read the
             answers, such as https://example.com; "*" is any.
-          connection_limits: what connections may do.
           watch: what puts new versions into `servables` while `run` serves.
         """
         self._servables, self._watch = servables, watch
@@ -139,7 +104,6 @@ class Server:
         self.port: int | None = None
         self._is_ending = False
         self._num_pending = self._num_places = self._body_bytes = 0
-        self._connections = connection_limits
         self._pool = futures.ThreadPoolExecutor(
             _THREADS, thread_name_prefix="convert"
         )
@@ -191,6 +155,7 @@ class Server:
                 handler.removeFilter(repeated)
 
     async def _run(self, host: str, port: int) -> None:
+        most = connections.max_connections(self._limits.max_connections)
         loop, ends = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ends.set)
@@ -203,12 +168,12 @@ class Server:
             # 0 it would wait without end.
             shutdown_timeout=1.0,
             # Connections have their own deadline; it is never longer.
-            keepalive_timeout=self._connections.idle_seconds,
+            keepalive_timeout=self._limits.idle_timeout,
         )
         await runner.setup()
         http_server = runner.server
         assert http_server is not None  # setup() has made it.
-        listener = connections.Listener(http_server, self._connections)
+        listener = connections.Listener(http_server, self._limits, most)
         try:
             await listener.start(host, port)
         except OSError as error:
@@ -245,7 +210,7 @@ class Server:
         """Waits until no request is left and open connections had time."""
         started = time.monotonic()
         while (waited := time.monotonic() - started) < (
-            self._limits.shutdown_seconds
+            self._limits.shutdown_timeout
         ):
             is_open = bool(http_server.connections)
             if not self._num_pending and (
@@ -276,7 +241,7 @@ class Server:
         except connections.BodyInterrupted as error:
             response = _error(error.status, str(error))
         except asyncio.TimeoutError:
-            seconds = self._limits.timeout_seconds
+            seconds = self._limits.request_timeout
             response = _error(504, f"not answered within {seconds:g} seconds")
         except Exception:
             logging.exception("%s %s", request.method, request.path)
@@ -390,7 +355,7 @@ class Server:
             try:
                 return await asyncio.wait_for(
                     self._predictions(b"".join(chunks), model),
-                    self._limits.timeout_seconds,
+                    self._limits.request_timeout,
                 )
             finally:
                 self._num_places -= 1

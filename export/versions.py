@@ -71,7 +71,7 @@ class Watch:
         servables: dict[str, servable.Servable],
         directories: Mapping[str, str],
         engine: served_model.Engine,
-        settings: servable.BatchSettings = servable.DEFAULTS,
+        batching: servable.Batching = servable.DEFAULTS,
         seconds: float = 2.0,
     ):
         """Looks at nothing yet.
@@ -81,11 +81,11 @@ class Watch:
           directories: name -> directory, of which those without numbered
             versions, and those that are not on this machine, are not watched.
           engine: what computes the models.
-          settings: how rows are batched.
+          batching: how rows are batched.
           seconds: the time between two looks.
         """
         self._servables, self._engine = servables, engine
-        self._settings, self._seconds = settings, seconds
+        self._batching, self._seconds = batching, seconds
         self._models = {
             name: _Model(
                 directory,
@@ -173,7 +173,7 @@ class Watch:
             raise errors.InputError(
                 f"{directory}: has no export.json, as version {old.version} has"
             )
-        made = servable.Servable(name, loaded, self._settings, version)
+        made = servable.Servable(name, loaded, self._batching, version)
         try:
             made.warm_up()
         except BaseException:

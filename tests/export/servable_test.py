@@ -5,6 +5,7 @@ python -m pytest tests/export/servable_test.py
 
 import asyncio
 import json
+import os
 import shutil
 import time
 
@@ -18,7 +19,7 @@ from tests.export import toy_models
 
 # The threads of batches run until the process ends.
 pytestmark = pytest.mark.last
-SETTINGS = servable.BatchSettings(max_batch_size=8, timeout_ms=20)
+SETTINGS = servable.Batching(max_batch_size=8, batch_timeout_ms=20)
 
 
 def texts(*values):
@@ -27,12 +28,18 @@ def texts(*values):
     return {"text": array}
 
 
-def load(path, settings=servable.DEFAULTS):
-    return servable.load("x", str(path), tensorflow_engine.ENGINE, settings)
+def load(path, batching=servable.DEFAULTS):
+    return servable.load("x", str(path), tensorflow_engine.ENGINE, batching)
 
 
-def open_all(models, settings=servable.DEFAULTS):
-    return servable.open_all(models, tensorflow_engine.ENGINE, settings)
+def open_all(models, batching=servable.DEFAULTS):
+    return servable.open_all(models, tensorflow_engine.ENGINE, batching)
+
+
+def one_thread_for_each(concurrent, monkeypatch, max_batch_size):
+    """Returns settings that compute some batches at the same time."""
+    monkeypatch.setattr(os, "cpu_count", lambda: concurrent)
+    return servable.Batching(max_batch_size=max_batch_size, threads_per_batch=1)
 
 
 async def call(model, inputs):
@@ -67,11 +74,11 @@ def test_results_are_in_the_order_of_the_request(toys):
     "size, concurrent, expected",
     [(8, 1, [8, 2]), (8, 2, [5, 5]), (4, 2, [4, 4, 2]), (0, 2, [10])],
 )
-def test_a_request_uses_all_batches_of_a_time(size, concurrent, expected):
-    settings = servable.BatchSettings(
-        max_batch_size=size, num_concurrent=concurrent
-    )
-    model = servable.Servable("x", Counting(), settings)
+def test_a_request_uses_all_batches_of_a_time(
+    monkeypatch, size, concurrent, expected
+):
+    batching = one_thread_for_each(concurrent, monkeypatch, size)
+    model = servable.Servable("x", Counting(), batching)
     parts = model.split(texts(*"abcdefghij"))
     assert [len(part.rows) for part in parts] == expected
     assert [x for part in parts for x in part.inputs["text"]] == [
@@ -89,7 +96,7 @@ def test_concurrent_requests_have_common_batches(toys):
 
 
 def test_without_batches_each_request_is_computed_by_itself(toys):
-    settings = servable.BatchSettings(max_batch_size=0)
+    settings = servable.Batching(max_batch_size=0)
     model = load(toys / "embedding", settings)
     predict(*((model, texts("a" * n)) for n in range(8)))
     assert model.num_batches == 8
@@ -107,8 +114,9 @@ def test_few_threads_for_a_batch_leave_cores_to_others(
         "set_intra_op_parallelism_threads",
         given.append,
     )
-    monkeypatch.setattr(servable.os, "cpu_count", lambda: 8)
-    assert servable.num_concurrent(threads) == concurrent
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    batching = servable.Batching(threads_per_batch=threads)
+    assert batching.num_concurrent == concurrent
     tensorflow_engine.set_threads(threads)
     assert given == [threads]
 
@@ -133,12 +141,10 @@ class Counting:
 
 
 @pytest.mark.parametrize("concurrent, most", [(1, 1), (3, 3)])
-def test_batches_grow_while_others_are_computed(concurrent, most):
+def test_batches_grow_while_others_are_computed(monkeypatch, concurrent, most):
     counting = Counting()
-    settings = servable.BatchSettings(
-        max_batch_size=8, num_concurrent=concurrent
-    )
-    model = servable.Servable("x", counting, settings)
+    batching = one_thread_for_each(concurrent, monkeypatch, 8)
+    model = servable.Servable("x", counting, batching)
     found = predict(*((model, texts(f"{n}")) for n in range(19)))
     assert [x["text"][0] for x in found] == [b"%d" % n for n in range(19)]
     assert counting.most == most

@@ -28,13 +28,13 @@ from foundation import errors
 
 # The threads of batches run until the process ends.
 pytestmark = pytest.mark.last
-LIMITS = server.Limits(
+LIMITS = connections.Limits(
     max_request_bytes=2000,
     max_request_rows=4,
-    timeout_seconds=600,  # Enough beside any other load of the machine.
+    request_timeout=600,  # Enough beside any other load of the machine.
     max_pending_requests=3,
 )
-SHORT = dataclasses.replace(LIMITS, timeout_seconds=2)
+SHORT = dataclasses.replace(LIMITS, request_timeout=2)
 NAMES = ("classification", "tagging", "embedding", "multiple_choice", "numbers")
 
 
@@ -412,12 +412,10 @@ def test_slow_and_too_many_requests_are_refused(servables):
 class Listening:
     """A server that listens as serve.py does, and raw connections to it."""
 
-    def __init__(self, servables, *values, **limits):
-        """Takes the arguments of Server, and limits of connections."""
-        limits = connections.Limits(**limits)
-        self._server = server.Server(
-            servables, *values, connection_limits=limits
-        )
+    def __init__(self, servables, limits=LIMITS, **changes):
+        """Takes the arguments of Server, and changes of the limits."""
+        limits = dataclasses.replace(limits, **changes)
+        self._server = server.Server(servables, limits)
 
     async def __aenter__(self):
         """Starts the server."""
@@ -462,7 +460,7 @@ TWO = (200, '{"predictions": [[2.0, 2.0]]}')
 
 def test_connections_that_wait_too_long_are_closed(servables):
     async def main():
-        limits = {"receive_seconds": 0.4, "idle_seconds": 0.9}
+        limits = {"receive_timeout": 0.4, "idle_timeout": 0.9}
         async with Listening(servables, LIMITS, **limits) as listening:
             sent = ("", "GET /hea", POST + BODY[:5], HEALTH)
             opened = [await listening.send(text) for text in sent]
@@ -513,7 +511,7 @@ def test_the_longest_waiting_body_leaves_memory_to_others(servables):
 
 def test_a_client_that_takes_no_answer_is_left(servables):
     async def main():
-        async with Listening(servables, answer_seconds=0.4) as listening:
+        async with Listening(servables, request_timeout=0.4) as listening:
             # Each answer has several kB, which stay unread.
             _, writer = await listening.send(HEALTH.replace("healthz", "") * 99)
             for _ in range(200):
@@ -531,7 +529,7 @@ PROGRAM = """
 import asyncio, resource, sys
 from absl import app, logging
 import numpy as np
-from export import connections, servable, served_model, server
+from export import servable, served_model, server
 
 class Model:
     description, metadata = {}, {}
@@ -545,9 +543,8 @@ class Model:
 def main(_):
     logging.set_verbosity(logging.INFO)
     resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))
-    limits = connections.Limits(max_connections=connections.max_connections())
     model = servable.Servable("m", Model())
-    made = server.Server({"m": model}, connection_limits=limits)
+    made = server.Server({"m": model})
     asyncio.run(made.run("127.0.0.1", 0))
     assert "tensorflow" not in sys.modules
 
@@ -644,7 +641,7 @@ def test_a_long_request_leaves_batches_to_others(servables):
         await asyncio.gather(long, send(1))
         return ended
 
-    assert run(servables, use, server.Limits()) == [1, 3200]
+    assert run(servables, use, connections.Limits()) == [1, 3200]
 
 
 def test_metrics_count_requests_rows_and_batches(servables):
