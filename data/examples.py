@@ -337,6 +337,7 @@ def _look(label: str) -> str:
     """Returns the same text for labels that look or mean the same."""
     text = "".join(x for x in label if unicodedata.category(x) != "Cf")
     text = unicodedata.normalize("NFKC", text).casefold().strip()
+    text = {"true": "1", "false": "0"}.get(text, text)
     try:
         return repr(float(text))
     except ValueError:

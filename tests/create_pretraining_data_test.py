@@ -202,6 +202,7 @@ def test_paragraphs_that_are_read_as_sentences_get_a_warning(
     assert "prose.txt have 2" in caplog.text
     assert "give --input_format=paragraphs" in caplog.text
     assert "100 % of the next sentences are random" in caplog.text
+    assert "a blank line ends a document" in caplog.text
     caplog.clear()
     more += ["--input_format=paragraphs", f"--output_prefix={tmp_path}/b"]
     in_process(corpus, *more)

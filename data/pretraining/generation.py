@@ -66,6 +66,7 @@ _LONG_WORD = 4
 # tokens in sequences of 32, as in the demo, give 0.77 and 0.58; Wikipedia's
 # paragraphs in sequences of 128 give 0.88 and 0.62.
 _MOST_RANDOM, _MOST_LOST = 0.85, 0.6
+_FEW_SENTENCES = 1.5  # On average in a document.
 # Measured costs, for the progress bar: seconds of one core per MB of text; the
 # last two also per pass over the text.
 _TOKENIZING, _PAIRING, _WRITING = 0.10, 0.005, 0.06
@@ -431,12 +432,16 @@ def _warn_of_pairs(
             "%.0f %% of the next sentences are random and truncation drops "
             "%.0f %% of the tokens, because sentences are long (%.0f tokens on "
             "average) for --max_seq_length=%d, or documents short (%.1f "
-            "sentences)",
+            "sentences)%s",
             100 * is_random,
             100 * lost,
             counts["pieces"] / counts["sentences"],
             recipe.pairing.max_seq_length,
             counts["sentences"] / counts["documents"],
+            "; a blank line ends a document, so there must be none between "
+            "the sentences of one"
+            if counts["sentences"] < _FEW_SENTENCES * counts["documents"]
+            else "",
         )
 
 

@@ -32,6 +32,10 @@ _ENDINGS = (".txt", ".conll", *word_files.TABLE_FORMS)
 _SPAN_LIKE = re.compile(
     r"^\"?(?:[biesBIES][-_].|o$|0$|\*$|\(.)|.[-_][BIES]$|.\)$"
 )
+# Prefixes without a type, as in files of word segmentation.
+_PREFIXES = {*"BIESMLUO"}
+# Several tags for one word, as in B-PER|I-ORG.
+_SEVERAL = re.compile(r".[|/,;+ ][BIESLUM]-.")
 _MANY_TAGS = 500
 _CHECKED_AT_ONCE = 1024  # Sentences.
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
@@ -403,6 +407,12 @@ def _find_labels(
     logging.info("%s: %s, %s", sentences.path, tag_scheme, ", ".join(kinds))
     if tag_scheme != tag_spans.PLAIN:
         examples.warn_of_alike(sentences.path, kinds)
+        if several := next(filter(_SEVERAL.search, kinds), None):
+            logging.warning(
+                "%s: %r is taken for one type of entities; a word has one tag",
+                sentences.path,
+                several,
+            )
     if tag_scheme == tag_spans.PLAIN and scheme is None:
         _warn_of_plain(sentences, kinds)
     return tag_spans.labels(types or kinds, model_scheme)
@@ -434,7 +444,9 @@ def _warn_of_plain(
     odd = [
         kind
         for kind in kinds
-        if kind == tag_spans.OUTSIDE or _SPAN_LIKE.search(kind)
+        if kind == tag_spans.OUTSIDE
+        or _SPAN_LIKE.search(kind)
+        or (_PREFIXES.issuperset(kinds) and len(kinds) > 1)
     ]
     if odd:
         digit = "no entity is the letter O, not the digit 0; "

@@ -5,6 +5,15 @@
             "answers": [{"text": "...", "answer_start": 515}],
             "is_impossible": false}]}]}]}      (the last key in 2.0 only)
 
+Hugging Face's datasets have a row for each question, in "data", in a list or in
+JSON lines:
+
+    {"id": "...", "context": "...", "question": "...",
+     "answers": {"text": ["..."], "answer_start": [515]}}
+
+Where other rows of the file have answers, one without is a question that its
+paragraph does not answer.
+
 `read` returns all questions with the answers of all annotators. `for_training`
 returns the questions whose answer is found in the paragraph.
 """
@@ -18,12 +27,14 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from data import text_files
 from foundation import errors, file_system
 
 # The characters that separate words in the released code, which are fewer than
 # Unicode's spaces.
 WHITESPACE = " \t\r\n\u202f"
 _WORD = re.compile(f"[^{WHITESPACE}]+")
+_ROW = {"id", "context", "question"}  # Keys of Hugging Face's form.
 _MAX_LISTED = 5  # The most questions that a message lists.
 
 
@@ -141,8 +152,9 @@ def read(paths: str) -> QuestionSet:
     has_impossible = False
     places_of_ids: dict[str, str] = {}
     for path in map(file_system.find, names):
-        values = file_system.read_json(path)
-        for location, context, rows in _paragraphs(path, values):
+        unanswered: list[int] = []  # Of rows.
+        first = len(questions)
+        for location, context, rows in _paragraphs(path):
             contexts.append(context)
             for number, row in enumerate(rows, 1):
                 where = f"{location}, question {number}"
@@ -154,7 +166,15 @@ def read(paths: str) -> QuestionSet:
                         f"first at {places_of_ids[question.id]}"
                     )
                 places_of_ids[question.id] = where
+                if "context" in row and not question.answers:
+                    unanswered.append(len(questions))
                 questions.append(question)
+        if len(unanswered) < len(questions) - first:
+            has_impossible |= bool(unanswered)
+            for i in unanswered:
+                questions[i] = dataclasses.replace(
+                    questions[i], is_impossible=True
+                )
     if not questions:
         raise errors.InputError(f"{paths}: contains no questions")
     question_set = QuestionSet(
@@ -339,7 +359,8 @@ def _why_not_found(context: str, answer: Answer) -> str:
     ):
         before = context.encode(codec)[: size * max(0, answer.start)]
         start = len(before.decode(codec, "ignore"))
-        if answer.text.strip() and context.startswith(answer.text, start):
+        is_there = answer.start > 0 and context.startswith(answer.text, start)
+        if answer.text.strip() and is_there:
             return f"{reason}: answer_start seems to count {unit}"
     return reason + _other_form(context, answer)
 
@@ -378,11 +399,23 @@ def words(context: str) -> list[str]:
     return _WORD.findall(context)
 
 
-def _paragraphs(
-    path: str, values: Any
-) -> Iterator[tuple[str, str, list[dict]]]:
+def _articles(path: str) -> Sequence[Any]:
+    """Returns the articles of a file, or the rows of Hugging Face's form."""
+    if file_system.ending(file_system.uncompressed(path)) == ".jsonl":
+        return [row.cells for row in text_files.read_named([path], "jsonl")]
+    values = file_system.read_json(path)
+    if isinstance(values, list):
+        return values
+    return get(path, values, "data", list)
+
+
+def _paragraphs(path: str) -> Iterator[tuple[str, str, list[dict]]]:
     """Yields location, text and questions of each paragraph."""
-    for i, article in enumerate(get(path, values, "data", list), 1):
+    for i, article in enumerate(_articles(path), 1):
+        if isinstance(article, dict) and _ROW <= article.keys():
+            where = f"{path}: row {i}"
+            yield where, get(where, article, "context", str), [article]
+            continue
         where = f"{path}: article {i}"
         rows = get(where, article, "paragraphs", list)
         for j, paragraph in enumerate(rows, 1):
@@ -407,6 +440,8 @@ def _question(where: str, row: Any, paragraph: int) -> Question:
     answers = []
     # Sets to predict may lack the answers or have null.
     if row.get("answers") is not None:
+        if isinstance(row["answers"], dict):
+            row = row | {"answers": _listed(where, row["answers"])}
         for answer in get(where, row, "answers", list):
             text, start = get(where, answer, "text", str), None
             if answer.get("answer_start") is not None:
@@ -419,6 +454,22 @@ def _question(where: str, row: Any, paragraph: int) -> Question:
         answers=answers,
         is_impossible=is_impossible,
     )
+
+
+def _listed(where: str, columns: dict) -> list[dict]:
+    """Returns the answers of Hugging Face's form, which has lists of each."""
+    texts = get(where, columns, "text", list)
+    starts = columns.get("answer_start")
+    starts = [None] * len(texts) if starts is None else starts
+    if not isinstance(starts, list) or len(starts) != len(texts):
+        raise errors.InputError(
+            f"{where}: {len(texts)} text(s) of answers, but answer_start is "
+            f"{starts!r:.40}"
+        )
+    return [
+        {"text": text, "answer_start": start}
+        for text, start in zip(texts, starts, strict=True)
+    ]
 
 
 def get(where: str, values: Any, name: str, kind: type) -> Any:

@@ -212,6 +212,7 @@ def test_thousands_of_classes_are_allowed_if_they_repeat():
         (["a", "nan"] * 9, "t.csv: 'nan' is taken for a label like others"),
         (["Yes", "no", "yes"] * 9, "t.csv: 'Yes' and 'yes' are taken for dif"),
         (["1", "01", "2"] * 9, "t.csv: '01' and '1' are taken for different"),
+        (["1", "0", "true"] * 9, "t.csv: '1' and 'true' are taken for diff"),
         (["0.5", "0.50"] * 9, "t.csv: '0.5' and '0.50' are taken for diff"),
         (["a", "a\u200b"] * 9, r"t.csv: 'a' and 'a\u200b' are taken for di"),
         (["\xe9", "e\u0301"] * 9, r"t.csv: 'e\u0301' and '\xe9' are taken f"),

@@ -159,11 +159,54 @@ def test_an_answer_that_says_no_position_is_scored_and_not_learned(
     assert "none: 'text' has no answer_start" in caplog.text
 
 
+@pytest.mark.parametrize("form", ["data", "list", "jsonl"])
+def test_the_rows_of_hugging_faces_datasets_are_read(tmp_path, form):
+    rows = [
+        {
+            "id": str(i),
+            "title": "t",
+            "context": "some text",
+            "question": "?",
+            "answers": {"text": texts, "answer_start": starts},
+        }
+        for i, (texts, starts) in enumerate([(["text"], [5]), ([], [])])
+    ]
+    path = tmp_path / ("a.jsonl" if form == "jsonl" else "a.json")
+    if form == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        path.write_text(json.dumps({"data": rows} if form == "data" else rows))
+    found = dataset.read(str(path))
+    assert found.contexts == ["some text"] * 2
+    assert [x.answers for x in found.questions] == [
+        [dataset.Answer("text", 5)],
+        [],
+    ]
+    assert [x.is_impossible for x in found.questions] == [False, True]
+    assert found.has_impossible
+    rows[0]["answers"]["answer_start"].append(1)
+    path.write_text(json.dumps(rows[0] if form == "jsonl" else rows))
+    message = r"row 1, question 1 \(id 0\): 1 text\(s\) of answers"
+    with pytest.raises(errors.InputError, match=message):
+        dataset.read(str(path))
+
+
+def test_rows_of_a_test_set_without_answers_are_not_unanswerable(tmp_path):
+    answers = {"text": [], "answer_start": []}
+    row = {"id": "a", "context": "c", "question": "?", "answers": answers}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([row, row | {"id": "b"}]))
+    found = dataset.read(str(path))
+    assert not found.has_impossible and not found.has_answers
+    assert not any(question.is_impossible for question in found.questions)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ('{"data": [\n{,', ":2: malformed JSON: .* at column 2"),
-        ("[]", "has no list 'data'"),
+        ("[]", "contains no questions"),
+        ('{"data": {}}', "has no list 'data'"),
         ('{"data": [{}]}', "article 1: has no list 'paragraphs'"),
         (
             '{"data": [{"paragraphs": [{"qas": []}]}]}',
@@ -171,7 +214,7 @@ def test_an_answer_that_says_no_position_is_scored_and_not_learned(
         ),
         ('{"data": []}', "contains no questions"),
     ],
-    ids=["json", "list", "paragraphs", "context", "empty"],
+    ids=["json", "list", "object", "paragraphs", "context", "empty"],
 )
 def test_a_file_of_another_form_is_refused(tmp_path, text, message):
     (tmp_path / "a.json").write_text(text)
@@ -246,8 +289,12 @@ def test_ids_may_be_numbers(tmp_path):
         ("the cafe\u0301", "caf\u00e9", 4, "differ in Unicode normalization"),
         ("or then Anna", "Anna", 0, "'Anna' is not at character 0$"),
         ("or Anna", "Anna", -1, "'Anna' is not at character -1$"),
+        ("Anna or", "Anna", -1, "'Anna' is not at character -1$"),
     ],
-    ids=["utf16", "utf8", "normalization", "elsewhere", "negative"],
+    ids=[
+        *("utf16", "utf8", "normalization", "elsewhere", "negative"),
+        "negative_at_start",
+    ],
 )
 def test_why_an_answer_is_not_found_is_explained(
     context, text, start, reason, caplog
