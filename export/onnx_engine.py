@@ -334,7 +334,7 @@ class Model:
     def _prompt(self) -> prompt_lib.Prompt:
         return prompt_lib.Prompt(
             tokenizer=self._tokenizer,
-            logits=prompt_lib.ModelLogits(self._predictions, "float32"),
+            logits=prompt_lib.model_logits(self._predictions, "float32"),
             settings=config_flags.build(
                 AnswerSettings,
                 max_seq_length=self._max_seq_length,

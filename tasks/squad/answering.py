@@ -7,11 +7,7 @@ answer is not in the window, both labels are 0, the position of [CLS].
 """
 
 import dataclasses
-from collections.abc import (
-    Collection,
-    Iterator,
-    Mapping,
-)
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +18,7 @@ from foundation import errors
 from jobs.task_model import TaskModel
 from modeling import losses, models
 from modeling.config import BertConfig
-from tasks.squad import prompt
+from tasks.squad import blocks, prompt
 from weights import task_files
 
 _LOSS = "span_loss"
@@ -124,8 +120,8 @@ class SpanObjective:
         }
 
 
-def model_logits(task_model: TaskModel, *, pads: bool) -> prompt.ModelLogits:
-    """Returns the logits of a model.
+def model_logits(task_model: TaskModel, *, pads: bool) -> blocks.Logits:
+    """Returns a function that computes a model's logits of windows.
 
     Args:
       task_model: the model.
@@ -140,4 +136,4 @@ def model_logits(task_model: TaskModel, *, pads: bool) -> prompt.ModelLogits:
             batch_size = strategy.num_replicas_in_sync
         return task_model.predictions(features, batch_size)
 
-    return prompt.ModelLogits(predictions, config.devices.precision)
+    return prompt.model_logits(predictions, config.devices.precision)

@@ -20,7 +20,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +32,8 @@ from tasks.squad import dataset, decoding, settings, windowing
 from tasks.squad.decoding import Answer, AnswerList, SpanLogits
 from tasks.squad.windowing import Windows
 
+# Returns the logits of windows, those of the next block at each call.
+Logits = Callable[[Windows], SpanLogits]
 LOGITS = "predict_logits.npz"
 UNFINISHED = "predict.incomplete"  # Directory of the blocks.
 _BLOCK_QUESTIONS = 1024  # About 200 paragraphs of SQuAD.
@@ -77,13 +79,6 @@ class InMemory:
         return self._answers
 
 
-class LogitsSource(Protocol):
-    """Where the logits of windows come from: a model, or files."""
-
-    def span_logits(self, windows: Windows) -> SpanLogits:
-        """Returns the logits of a block's windows; called in order."""
-
-
 class QuestionStream:
     """The questions of a set, answered block by block; a streaming.Stream."""
 
@@ -95,7 +90,7 @@ class QuestionStream:
         tokenizer: wordpiece.Tokenizer,
         sizes: settings.WindowSizes,
         rules: settings.AnswerRules,
-        source: LogitsSource,
+        logits: Logits,
         *,
         has_files: bool,
     ):
@@ -106,14 +101,14 @@ class QuestionStream:
           tokenizer: the model's tokenizer.
           sizes: the sizes of windows.
           rules: how answers are made from logits.
-          source: the model, or the files, that give the logits.
+          logits: returns the logits of a model, or those in files.
           has_files: whether the blocks have the parts of files besides the
             answers.
         """
         self._questions = question_set
         self._tokenizer = tokenizer
         self._sizes, self._rules = sizes, rules
-        self._source = source
+        self._logits = logits
         self._has_files = has_files
         self.block_items = _BLOCK_QUESTIONS
         self.total = len(question_set)
@@ -142,7 +137,7 @@ class QuestionStream:
         self, encoded: tuple[dataset.QuestionSet, Windows]
     ) -> SpanLogits:
         """Returns the logits of the windows."""
-        return self._source.span_logits(encoded[1])
+        return self._logits(encoded[1])
 
     def parts(
         self,

@@ -15,8 +15,9 @@ sets, as long as the runs have the same weights:
 """
 
 import dataclasses
+import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -269,7 +270,7 @@ def combine(
             first.tokenizer,
             first.sizes,
             rules,
-            AveragedLogits(stored),
+            functools.partial(_mean_logits, stored),
             has_files=True,
         )
         streaming.run(stream, store)
@@ -277,7 +278,10 @@ def combine(
         logging.info("combining the lists of %d runs", len(members))
         directories = [member.directory for member in members]
         combined = combine_lists(directories, question_set, rules)
-        streaming.run(_CombinedStream(question_set, combined), store)
+        answered = zip(question_set.questions, combined, strict=True)
+        # One block: the lists of all runs are in memory anyway.
+        store.find(0, "")
+        store.add(0, "", blocks.answer_parts(answered, has_files=True))
     origin = "of an earlier ensemble of these runs"
     if default_threshold is None:
         thresholds = [m.threshold for m in members if m.threshold is not None]
@@ -328,69 +332,15 @@ def _common_logits(
     return stored
 
 
-class AveragedLogits:
-    """The mean of the logits of several runs; a blocks.LogitsSource."""
-
-    def __init__(self, stored: Sequence[blocks.StoredLogits]):
-        """Takes the logits of each run."""
-        self._stored = stored
-
-    def span_logits(self, windows: windowing.Windows) -> decoding.SpanLogits:
-        """Returns the mean of all runs' logits of the next windows."""
-        count = windows.features.row_splits[-1]
-        total = np.zeros((2, count), np.float64)
-        for logits in self._stored:
-            total += np.stack(logits.read(count))
-        mean = (total / len(self._stored)).astype(np.float32)
-        return decoding.SpanLogits(*mean)
-
-
-class _CombinedStream:
-    """Questions whose combined answers are read; a streaming.Stream."""
-
-    block_items = streaming.BLOCK_ITEMS
-    unit = blocks.QuestionStream.unit
-
-    def __init__(
-        self,
-        question_set: dataset.QuestionSet,
-        combined: Iterable[AnswerList],
-    ):
-        """Takes the questions, and the answers in their order."""
-        self._questions = question_set.questions
-        self._combined = combined
-        self.total = len(question_set)
-
-    def read(self) -> Iterable[tuple[dataset.Question, AnswerList]]:
-        """See streaming.Stream."""
-        return zip(self._questions, self._combined, strict=True)
-
-    def key(self, item: tuple[dataset.Question, AnswerList]) -> str:
-        """Returns the question's id."""
-        return item[0].id
-
-    def rows_of(self, item: Any) -> int:
-        """Returns 1."""
-        del item
-        return 1
-
-    def encode(self, items: list) -> list:
-        """Returns the items: there is nothing to encode."""
-        return items
-
-    def predict(self, encoded: list) -> list:
-        """Returns the items: the answers are predicted already."""
-        return encoded
-
-    def parts(
-        self, items: list, encoded: list, predicted: list
-    ) -> streaming.Parts:
-        """Returns the answers in the parts of files."""
-        del encoded, predicted
-        return blocks.answer_parts(items, has_files=True)
-
-    def end(self) -> None:
-        """Does nothing."""
+def _mean_logits(
+    stored: Sequence[blocks.StoredLogits], windows: windowing.Windows
+) -> decoding.SpanLogits:
+    """Returns the mean of all runs' logits of the next windows."""
+    count = windows.features.row_splits[-1]
+    total = np.zeros((2, count), np.float64)
+    for logits in stored:
+        total += np.stack(logits.read(count))
+    return decoding.SpanLogits(*(total / len(stored)).astype(np.float32))
 
 
 def combine_lists(

@@ -33,29 +33,31 @@ _HELP = (
 _CONTEXT = 60  # Characters shown on each side of an answer at the prompt.
 
 
-class ModelLogits(NamedTuple):
-    """The logits of a model; a blocks.LogitsSource.
+def model_logits(
+    predictions: Callable[[Features], Iterable[Mapping[str, np.ndarray]]],
+    precision: str,
+) -> blocks.Logits:
+    """Returns a function that computes a model's logits of windows.
 
-    predictions: maps N > 0 windows to batches of start_logits and end_logits
-      [B, S] and example_index [B], the windows of a batch.
-    precision: number format of the model.
+    Args:
+      predictions: maps N > 0 windows to batches of start_logits and end_logits
+        [B, S] and example_index [B], the windows of a batch.
+      precision: number format of the model.
     """
 
-    predictions: Callable[[Features], Iterable[Mapping[str, np.ndarray]]]
-    precision: str
-
-    def span_logits(self, windows: windowing.Windows) -> decoding.SpanLogits:
-        """Returns the model's logits of windows."""
+    def compute(windows: windowing.Windows) -> decoding.SpanLogits:
         features = windows.features
-        batches = self.predictions(features) if len(windows) else ()
+        batches = predictions(features) if len(windows) else ()
         logits = decoding.collect_logits(batches, features.row_splits)
         if not np.isfinite(logits).all():
             logging.warning(
                 "logits are not finite numbers, so answers are arbitrary: the "
                 "weights are damaged, or --precision=%s is not enough",
-                self.precision,
+                precision,
             )
         return logits
+
+    return compute
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,12 +66,12 @@ class Prompt:
 
     Attributes:
       tokenizer: tokenizer of the model.
-      logits: where the logits of windows come from.
+      logits: returns the logits of windows.
       settings: how answers are made from logits.
     """
 
     tokenizer: wordpiece.Tokenizer
-    logits: blocks.LogitsSource
+    logits: blocks.Logits
     settings: AnswerSettings
 
     def answer(self, question: str, context: str) -> Answer:
@@ -95,7 +97,7 @@ class Prompt:
         decoded = decoding.decode(
             question_set,
             windows,
-            self.logits.span_logits(windows),
+            self.logits(windows),
             tokenizer=self.tokenizer,
             rules=self.settings.rules,
         )

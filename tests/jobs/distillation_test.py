@@ -104,9 +104,7 @@ def test_windows_have_the_teachers_logits_until_it_changes(squad, caplog):
         job.task.sets.train, job.source.start.tokenizer, config.windows
     )
     assert len(windows) == len(found) > 200
-    expected = answering.model_logits(
-        teacher_model(job), pads=False
-    ).span_logits(windows)
+    expected = answering.model_logits(teacher_model(job), pads=False)(windows)
     targets = found.ragged["teacher_start_logits"]
     np.testing.assert_allclose(targets[:, 0], expected.start, atol=1e-5)
     check_batches(job, found, teacher_model(job).model)
