@@ -17,7 +17,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
@@ -279,8 +279,8 @@ class Group:
     f1: float
 
 
-class Mistake(NamedTuple):
-    """A question and its wrong predicted answer.
+class Answered(NamedTuple):
+    """A question with its predicted answer.
 
     `f1` is between 0 and 1. `excerpt` shows the predicted answer.
     """
@@ -293,18 +293,20 @@ class Mistake(NamedTuple):
 
 
 class ErrorAnalysis(NamedTuple):
-    """The scores of groups of questions, and the worst mistakes.
+    """The scores of groups of questions, and what was predicted.
 
     `groups` maps the title of a division to the scores of its groups.
-    `mistakes` are sorted: lowest F1 first, then most probable first.
+    `mistakes` are sorted: lowest F1 first, then most probable first. `examples`
+    are right and wrong answers; their paragraphs are spread over the set.
     """
 
     groups: Mapping[str, Sequence[Group]]
-    mistakes: Sequence[Mistake]
+    mistakes: Sequence[Answered]
+    examples: Sequence[Answered]
 
 
 def analyze(evaluation: Evaluation) -> ErrorAnalysis:
-    """Returns scores by groups of questions, and the worst mistakes."""
+    """Returns scores by groups of questions, mistakes and examples."""
     question_set = evaluation.question_set
     questions, contexts = question_set.questions, question_set.contexts
     scores = metrics.score_all(question_set, evaluation.predictions)
@@ -314,12 +316,30 @@ def analyze(evaluation: Evaluation) -> ErrorAnalysis:
     groups = report.length_groups(lengths, _NUM_GROUPS)
     for number, (name, members) in enumerate(groups):
         by_length |= dict.fromkeys(members.tolist(), (number, name))
-    mistakes = []
-    for question, score in zip(questions, scores, strict=True):
-        entry = _predicted(evaluation, question)
-        if score.f1 < 1 and entry is not None:
-            mistakes.append((score.f1, -entry.probability, question, entry))
-    mistakes.sort(key=lambda row: row[:2])
+    predicted = {
+        i: entry
+        for i, question in enumerate(questions)
+        if (entry := _predicted(evaluation, question)) is not None
+    }
+    wrong = [i for i in predicted if scores[i].f1 < 1]
+    wrong.sort(key=lambda i: (scores[i].f1, -predicted[i].probability))
+    firsts: dict[int, int] = {}  # The first question of each paragraph.
+    for i, question in enumerate(questions):
+        firsts.setdefault(question.paragraph, i)
+    every = max(1, len(firsts) // _NUM_PARAGRAPHS)
+    examples = list(firsts.values())[::every][:_NUM_PARAGRAPHS]
+
+    def answered(i: int) -> Answered:
+        question, entry = questions[i], predicted[i]
+        context = contexts[question.paragraph]
+        return Answered(
+            question,
+            metrics.correct_answers(question_set, question),
+            entry,
+            scores[i].f1,
+            prompt.excerpt(context, entry.span, _CONTEXT),
+        )
+
     return ErrorAnalysis(
         groups={
             "By type of question": _group(
@@ -332,18 +352,8 @@ def analyze(evaluation: Evaluation) -> ErrorAnalysis:
                 [by_length[i] for i in range(len(questions))], scores
             ),
         },
-        mistakes=[
-            Mistake(
-                question,
-                metrics.correct_answers(question_set, question),
-                entry,
-                f1,
-                prompt.excerpt(
-                    contexts[question.paragraph], entry.span, _CONTEXT
-                ),
-            )
-            for f1, _, question, entry in mistakes[:_NUM_MISTAKES]
-        ],
+        mistakes=list(map(answered, wrong[:_NUM_MISTAKES])),
+        examples=[answered(i) for i in examples if i in predicted],
     )
 
 
@@ -410,42 +420,16 @@ def sections(evaluation: Evaluation) -> list[report.Section]:
         )
         for title, groups in analysis.groups.items()
     ]
-    mistakes = report.items(map(_shown, analysis.mistakes))
     return [
         *tables,
-        report.Section("Answers", report.items(map(_shown, _some(evaluation)))),
-        report.Section("Worst mistakes", mistakes),
+        report.Section("Answers", report.items(map(_shown, analysis.examples))),
+        report.Section(
+            "Worst mistakes", report.items(map(_shown, analysis.mistakes))
+        ),
     ]
 
 
-def _some(evaluation: Evaluation) -> list[Mistake]:
-    """Returns some questions with right and wrong answers, as `Mistake`s.
-
-    Their paragraphs are spread over the set.
-    """
-    question_set = evaluation.question_set
-    first: dict[Any, dataset.Question] = {}
-    for question in question_set.questions:
-        first.setdefault(question.paragraph, question)
-    every = max(1, len(first) // _NUM_PARAGRAPHS)
-    examples = []
-    for question in list(first.values())[::every][:_NUM_PARAGRAPHS]:
-        entry = _predicted(evaluation, question)
-        if entry is not None:
-            correct = metrics.correct_answers(question_set, question)
-            score = metrics.score_all(
-                dataclasses.replace(question_set, questions=[question]),
-                evaluation.predictions,
-            )[0]
-            text = question_set.contexts[question.paragraph]
-            context = prompt.excerpt(text, entry.span, _CONTEXT)
-            examples.append(
-                Mistake(question, correct, entry, score.f1, context)
-            )
-    return examples
-
-
-def _shown(answered: Mistake) -> list[Markup | str]:
+def _shown(answered: Answered) -> list[Markup | str]:
     """Returns the paragraphs that show a question with its answers."""
     before, answer, after, shift = answered.excerpt
     text = before + answer + after

@@ -60,6 +60,7 @@ class SquadTask:
 
     Attributes:
       sets: the sets, and how they are answered.
+      last_threshold: null odds of the last evaluation, which a prompt applies.
     """
 
     dev_splits = ()
@@ -93,8 +94,7 @@ class SquadTask:
         self.rules = dataclasses.replace(
             config.rules, version_2_with_negative=self.sets.with_negative
         )
-        # The threshold of the last evaluation, which a prompt applies.
-        self._threshold: float | None = None
+        self.last_threshold: float | None = None
         self.objective = answering.SpanObjective(
             config=start.config, with_negative=self.sets.with_negative
         )
@@ -286,10 +286,6 @@ class SquadTask:
             self._tokenizer, output_dir, max_length=self.max_seq_length
         )
 
-    def use_threshold(self, threshold: float | None) -> None:
-        """Makes a prompt apply the threshold of an evaluation."""
-        self._threshold = threshold
-
     def predicted_sets(
         self, task_model: TaskModel, step: int
     ) -> Iterator["PredictFile"]:
@@ -302,7 +298,7 @@ class SquadTask:
         config = self._config
         if not config.prompts:
             return
-        threshold = self._threshold
+        threshold = self.last_threshold
         if threshold is None:
             threshold = self._default_threshold()
         prompt = prompt_lib.Prompt(
@@ -363,7 +359,7 @@ class PredictFile:
             self._task.store_threshold(evaluation)
         else:
             self._task.store_for_ensembles(evaluation)
-        self._task.use_threshold(evaluation.threshold)
+        self._task.last_threshold = evaluation.threshold
 
 
 def stored_settings(
