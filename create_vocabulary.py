@@ -67,12 +67,9 @@ class VocabularyConfig:
 
 config_flags.parse_early(VocabularyConfig, __name__)
 
-import foundation.tensorflow_setup  # noqa: F401
-
-# isort: split
-import tensorflow as tf
 from absl import logging
 
+import foundation.tensorflow_setup  # noqa: F401
 from data import corpus
 from data.tokenization import normalization, vocabulary, wordpiece_learner
 
@@ -89,7 +86,7 @@ def main(config: VocabularyConfig) -> None:
     paths, text_column = corpus.find_text(
         config.input_file, config.input_format, config.text_column
     )
-    size = sum(tf.io.gfile.stat(path).length for path in paths)
+    size = sum(map(file_system.size, paths))
     with progress.bar(
         total=size, unit="B", unit_scale=True, desc="counting words"
     ) as bar:

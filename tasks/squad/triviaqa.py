@@ -18,7 +18,6 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf
 from absl import logging
 
 from foundation import errors, file_system, progress
@@ -235,7 +234,7 @@ class _Evidence:
     def _names(self) -> dict[str, str]:
         if not file_system.is_folder(self._folder):
             return {}
-        names = sorted(tf.io.gfile.listdir(self._folder))
+        names = sorted(file_system.entries(self._folder))
         return {_folded(name): name for name in names}
 
 
