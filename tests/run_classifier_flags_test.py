@@ -47,6 +47,22 @@ def test_columns_of_labels_are_for_several_labels(capsys, flags, message):
     assert message in refusal(capsys, "--do_eval", **flags)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"text_column": "label"},
+        {"text_pair_column": "text"},
+        {"text_column": "a", "label_columns": "b,a"},
+    ],
+)
+def test_a_column_is_read_as_one_thing(tmp_path, flags):
+    path = tmp_path / "t.csv"
+    path.write_text("text,label,a,b\nx,1,0,1\ny,0,1,0\n")
+    config = parse("--do_train", train_file=path, **flags)
+    with pytest.raises(errors.InputError, match="is named twice among --text"):
+        sentence_tasks.open_task("csv", config.files, config.columns)
+
+
 def test_columns_of_labels_name_the_labels(tmp_path):
     """Also a label that no row has; in the order of the columns."""
     path = tmp_path / "t.csv"

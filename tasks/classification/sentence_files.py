@@ -469,12 +469,24 @@ class NamedColumns:
 
 
 def own_table(form: str, columns: settings.Columns) -> NamedColumns:
-    """Returns the format of a user's own table, whose columns flags name."""
+    """Returns the format of a user's own table, whose columns flags name.
+
+    Raises:
+      InputError: a column is read as two of text, second text and label.
+    """
+    text, label = columns.text_column or "text", columns.label_column or "label"
+    pair = columns.text_pair_column
+    labels = columns.names_of_labels or [label]
+    if twice := errors.repeated(filter(None, [text, pair, *labels])):
+        raise errors.InputError(
+            f"the column {twice!r} is named twice among --text_column={text}, "
+            f"--text_pair_column={pair} and the labels {errors.listed(labels)}"
+        )
     return NamedColumns(
         form=form,
-        text=columns.text_column or "text",
-        text_pair=columns.text_pair_column,
-        label=columns.label_column or "label",
+        text=text,
+        text_pair=pair,
+        label=label,
         label_columns=columns.names_of_labels,
         id=columns.id_column,
         kept=columns.kept,
