@@ -93,6 +93,12 @@ class Config:
     random_token_prob: float = field("Of these, random on our side.", 0.1)
     initializer_range: float = field("Of both sides.", 0.036)
     dropout: float = field("Of both sides.", 0.0)
+    left_to_right_fraction: float = field(
+        "Of the time of our pre-training: a left-to-right phase comes first.",
+        0.0,
+        at_least=0,
+        below=1,
+    )
     warmup_fraction: float = field("Of the time of pre-training.", 0.1)
     peer_warmup_fraction: float = field("In the peer's pre-training.", 0.3)
     finetuning_learning_rate: float = field("Of our side.", 1e-4)
@@ -196,6 +202,18 @@ def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
     pairs = {}
     if config.objective == "masked_lm_and_next_sentence":
         pairs["next_sentence_loss_weight"] = config.next_sentence_loss_weight
+    # With --max_train_hours, steps are fractions of the time.
+    causal = round(config.left_to_right_fraction * _MAX_STEPS)
+    if causal:
+        length = config.max_seq_length
+        rest = f"{length}:{_MAX_STEPS - causal}"
+        phases = {"phases": f"{length}:{causal}:left_to_right,{rest}"}
+    else:
+        phases = {
+            "max_seq_length": config.max_seq_length,
+            "max_predictions_per_seq": predictions,
+            "num_train_steps": _MAX_STEPS,
+        }
     command = _command(
         "run_pretraining",
         bert_config_file=path,
@@ -203,16 +221,13 @@ def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
         output_dir=pretrained,
         do_train=True,
         objective=config.objective,
-        max_seq_length=config.max_seq_length,
-        max_predictions_per_seq=predictions,
         train_batch_size=config.train_batch_size,
         learning_rate=config.learning_rate,
-        num_train_steps=_MAX_STEPS,
-        # With --max_train_hours, a fraction of the time.
         num_warmup_steps=round(config.warmup_fraction * _MAX_STEPS),
         max_train_hours=seconds / 3600,
         random_seed=seed,
         precision=config.precision,
+        **phases,
         **pairs,
         **evaluation,
     )

@@ -18,13 +18,16 @@ loses if its loss is 0.03 higher than today's.
     beta2     Adam's beta_2 0.98 and a weight decay of 0.1
     lengths   half of the time with records of 32 tokens, half of 64
     causal    a left-to-right language model for a fifth of the time
+    both      causal, then masks
+    phases    the same two phases as causal, in one run
+    winner    the same two phases as both, in one run
     stacked   two layers for a third of the time, then these twice
     batches   batches of 32, 64 and 128, each for a third of the time
     z_loss    with the loss of z_loss_pretraining.py
 
-`causal`, `stacked` and `batches` are several runs, each of which starts from
-the model of the one before, without its optimizer. All but the last keep the
-learning rate at its peak; all but the first have a tenth of the steps of
+`causal`, `both`, `stacked` and `batches` are several runs, each of which starts
+from the model of the one before, without its optimizer. All but the last keep
+the learning rate at its peak; all but the first have a tenth of the steps of
 warm-up.
 
 The same command continues a trial that was interrupted, and prints the results
@@ -40,7 +43,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
@@ -58,6 +61,20 @@ _TIMED = 400
 _STEP = re.compile(r" step ([\d,]+) of ")
 
 
+class Part(NamedTuple):
+    """A phase of a run.
+
+    Attributes:
+      fraction: of the run's processor time.
+      length: of the records, as a fraction of --max_seq_length.
+      left_to_right: whether it is a left-to-right phase.
+    """
+
+    fraction: float = 1.0
+    length: float = 1.0
+    left_to_right: bool = False
+
+
 class Stage(NamedTuple):
     """A run of a trial, and what differs from today's recipe.
 
@@ -66,15 +83,14 @@ class Stage(NamedTuple):
       model: values of bert_config.json.
       flags: flags of run_pretraining.py.
       script: the program that trains; its flags are run_pretraining.py's.
-      lengths: its processor time by the length of the records, both as
-        fractions: of the stage's time, and of --max_seq_length.
+      parts: the phases of this run.
     """
 
     fraction: float = 1.0
     model: Mapping[str, int] = {}
     flags: Mapping[str, Any] = {}
     script: str = "run_pretraining.py"
-    lengths: Mapping[float, float] = {1.0: 1.0}
+    parts: Sequence[Part] = (Part(),)
 
 
 def _model(num_hidden_layers: int, hidden_size: int) -> dict[str, int]:
@@ -86,6 +102,7 @@ def _model(num_hidden_layers: int, hidden_size: int) -> dict[str, int]:
     }
 
 
+_CAUSAL_FIRST = [Part(0.2, left_to_right=True), Part(0.8)]
 RECIPES = {
     "today": [Stage()],
     "layers6": [Stage(model=_model(6, 384))],
@@ -93,8 +110,16 @@ RECIPES = {
     "masks": [Stage(flags={"mask_schedule": "0.30:0.15"})],
     "redrawn": [Stage(flags={"mask_schedule": "0.15"})],
     "beta2": [Stage(flags={"adam_beta_2": 0.98, "weight_decay_rate": 0.1})],
-    "lengths": [Stage(lengths={0.5: 0.5, 1.0: 0.5})],
+    "lengths": [Stage(parts=[Part(0.5, 0.5), Part(0.5)])],
     "causal": [Stage(0.2, flags={"objective": "left_to_right"}), Stage(0.8)],
+    "both": [
+        Stage(0.2, flags={"objective": "left_to_right"}),
+        Stage(0.8, flags={"mask_schedule": "0.30:0.15"}),
+    ],
+    "phases": [Stage(parts=_CAUSAL_FIRST)],
+    "winner": [
+        Stage(flags={"mask_schedule": "0.30:0.15"}, parts=_CAUSAL_FIRST)
+    ],
     "stacked": [Stage(1 / 3, model={"num_hidden_layers": 2}), Stage(2 / 3)],
     "batches": [
         Stage(1 / 3, flags={"train_batch_size": size}) for size in (32, 64, 128)
@@ -244,18 +269,26 @@ def plan(config: Config, stage: Stage, folder: str, flags: dict) -> str:
     if known:
         return known["phases"]
     phases = []
-    for part, fraction in stage.lengths.items():
-        length = round(part * config.max_seq_length)
+    for part in stage.parts:
+        length = round(part.length * config.max_seq_length)
+        suffix, timed = "", flags
+        if part.left_to_right:
+            suffix = ":left_to_right"
+            timed = {**flags, "objective": "left_to_right"}
+            for name in ("next_sentence_loss_weight", "mask_schedule"):
+                timed.pop(name, None)
         per_step = _pretrain(
             stage,
-            **flags,
+            **timed,
             num_warmup_steps=config.num_warmup_steps,
             phases=f"{length}:{_TIMED}",
-            output_dir=os.path.join(folder, f"timed-{length}"),
+            output_dir=os.path.join(
+                folder, f"timed-{length}{suffix.replace(':', '-')}"
+            ),
         )
-        minutes = config.minutes * stage.fraction * fraction
+        minutes = config.minutes * stage.fraction * part.fraction
         steps = max(1, round(60 * minutes / per_step))
-        phases.append(f"{length}:{steps}")
+        phases.append(f"{length}:{steps}{suffix}")
         print(f"  length {length}: {per_step:.3f} s a step", flush=True)
     atomic.write_json(path, {"phases": ",".join(phases)})
     return ",".join(phases)
@@ -307,7 +340,7 @@ def train(config: Config, folder: str) -> tuple[str, list[str], float]:
         flags = _training_flags(config, stage, own)
         all_phases.append(plan(config, stage, own, flags))
         num_steps = sum(
-            int(phase.partition(":")[2]) for phase in all_phases[-1].split(",")
+            int(phase.split(":")[1]) for phase in all_phases[-1].split(",")
         )
         warmup = config.num_warmup_steps if number == 1 else num_steps // 10
         is_last = number == len(stages)
@@ -387,7 +420,7 @@ if __name__ == "__main__":
             "corpus": "DATA/corpus.txt",
             "held_out_corpus": "DATA/corpus.txt",
             "output_dir": "DATA/trials",
-            "recipe": "z_loss",
+            "recipe": "winner",
             "minutes": 0.02,
             "vocab_size": 160,
             "max_seq_length": 32,

@@ -98,6 +98,7 @@ class BertEncoder(layers.Layer):
         dropout_seed=None,
         packed=False,
         output_positions=None,
+        attention=None,
     ) -> EncoderOutputs:
         """Encodes.
 
@@ -115,11 +116,17 @@ class BertEncoder(layers.Layer):
                 may be 0), or None for all. The last block then computes these
                 and the pooled positions only; the others serve as keys and
                 values.
+            attention: one of ATTENTIONS, or None for the model's own.
         """
         _check_ids(self.config, input_ids, input_mask, segment_ids)
         seed, *seeds = dropout.split(dropout_seed, 1 + len(self.blocks))
         x = self.embeddings(input_ids, segment_ids, position_ids, seed)
-        bias = self._attention_bias(input_mask, packed)
+        attention = attention or self.attention
+        options = {
+            "left_to_right": attention == "left_to_right",
+            "packed": packed,
+        }
+        bias = layers.attention_bias(input_mask, **options)
         states = [x]
         for block, seed in zip(self.blocks[:-1], seeds[:-1], strict=True):
             x = self._run(block, x, x, bias, seed)
@@ -138,7 +145,9 @@ class BertEncoder(layers.Layer):
         else:
             output_positions = ops.cast(output_positions, "int32")
             queries = ops.concatenate([pooled, output_positions], axis=1)
-            bias = self._attention_bias(input_mask, packed, queries)
+            bias = layers.attention_bias(
+                input_mask, query_positions=queries, **options
+            )
             at_queries = layers.gather(x, queries)
             x = self._run(self.blocks[-1], at_queries, x, bias, seeds[-1])
             count = ops.shape(pooled)[1]
@@ -158,14 +167,6 @@ class BertEncoder(layers.Layer):
             return block(x, memory, bias, seed, recompute_attention=again)
         # The explicit seed repeats the masks of dropout.
         return keras.remat(lambda *xs: block(*xs, bias, seed))(x, memory)
-
-    def _attention_bias(self, input_mask, packed, query_positions=None):
-        return layers.attention_bias(
-            input_mask,
-            left_to_right=self.attention == "left_to_right",
-            packed=packed,
-            query_positions=query_positions,
-        )
 
 
 def make_encoder(

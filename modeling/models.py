@@ -82,7 +82,9 @@ class PretrainingModel(keras.Model):
             )
         self.built = True
 
-    def call(self, features: dict, dropout_seed=None, packed=False):
+    def call(
+        self, features: dict, dropout_seed=None, packed=False, attention=None
+    ):
         """Predicts the tokens at the masked positions, or at all, and the pair.
 
         Args:
@@ -91,6 +93,7 @@ class PretrainingModel(keras.Model):
                 int32 [B, S], next_sentence_positions int32 [B, M].
             dropout_seed: int32 [2], or None for inference.
             packed: see BertEncoder.
+            attention: see BertEncoder.
 
         Returns:
             PretrainingOutputs.
@@ -101,6 +104,7 @@ class PretrainingModel(keras.Model):
             dropout_seed,
             packed=packed,
             output_positions=features.get("masked_lm_positions"),
+            attention=attention,
         )
         head = self.next_sentence
         return PretrainingOutputs(

@@ -1,4 +1,4 @@
-"""Proves that run_pretraining.py, killed in both phases, ends as if never.
+"""Proves that run_pretraining.py, killed in its phases, ends as if never.
 
 Its masks are drawn again in every step, at a rate that falls.
 
@@ -22,7 +22,7 @@ import tiny_runs
 from training import loop, metric_writer, preemption
 from weights import pretrained
 
-PHASES = "16:80,32:40"
+PHASES = "16:40:left_to_right,16:40,32:40"
 FLAGS = {
     "bert_config_file": "config.json",
     "vocab_file": "vocab.txt",
@@ -75,13 +75,13 @@ def metrics(output_dir):
 
 
 @pytest.mark.slow
-def test_a_killed_run_of_two_phases_ends_like_one_left_alone(folder):
+def test_a_killed_run_of_three_phases_ends_like_one_left_alone(folder):
     alone = start(folder, "alone")
     seed = random.randrange(2**32)
     draw = random.Random(seed)
     killed = folder / "killed"
     moments = [
-        (draw.randrange(20, 60), signal.SIGTERM, preemption.EXIT_CODE),
+        (draw.randrange(20, 75), signal.SIGTERM, preemption.EXIT_CODE),
         (draw.randrange(85, 105), signal.SIGKILL, -signal.SIGKILL),
     ]
     for step, number, code in moments:

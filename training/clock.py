@@ -12,8 +12,11 @@ repeat the plans that were made after its checkpoint: it measures again.
 """
 
 import dataclasses
+import math
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -32,6 +35,8 @@ class Clock:
         self._num_train_steps = num_train_steps
         self._used_before = 0.0
         self._plan = (0, 0.0, num_train_steps)
+        # Step and progress at which each plan but the last began.
+        self._earlier: list[tuple[int, float]] = []
         self._first: tuple[int, float] | None = None
         self._next = 0
         # The same on every replica.
@@ -46,6 +51,18 @@ class Clock:
     def end(self) -> int:
         """The step at which progress is 1, as planned now."""
         return self._plan[2]
+
+    def step_at(self, planned: int) -> int:
+        """Returns the first step with the progress of a planned step.
+
+        Args:
+            planned: the number of this step if all num_train_steps were done.
+        """
+        return step_at(self._plans(), planned / self._num_train_steps)
+
+    def begin_phase(self) -> None:
+        """Measures the seconds of a step anew."""
+        self._first = None
 
     def progress(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the float32 [] progress of an integer [] step."""
@@ -77,8 +94,10 @@ class Clock:
 
     def state(self, elapsed: float) -> dict[str, Any]:
         """Returns what a checkpoint keeps; see `tick` for the argument."""
-        used = self._used_before + elapsed
-        return {"plan": list(self._plan), "seconds_used": used}
+        return {
+            **self._plans(),
+            "seconds_used": self._used_before + elapsed,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues the plan of a checkpoint.
@@ -91,11 +110,16 @@ class Clock:
         is_cut_off = start == end and done < 1.0
         if is_cut_off and self._used_before < self._max_seconds:
             end = self._num_train_steps
+        self._earlier = [(s, p) for s, p in state.get("earlier_plans", [])]
         self._assign(start, done, end)
+
+    def _plans(self) -> dict[str, Any]:
+        return {"plan": list(self._plan), "earlier_plans": self._earlier}
 
     def _replan(self, step: int, steps_left: int) -> None:
         start, done, end = self._plan
         if step < end:
+            self._earlier.append((start, done))
             done += (1.0 - done) * (step - start) / (end - start)
             self._assign(
                 step, done, min(step + steps_left, self._num_train_steps)
@@ -110,6 +134,18 @@ class Clock:
     def _assign(self, start: int, done: float, end: int) -> None:
         self._plan = (start, done, end)
         self._variable.assign([float(start), done, float(end)])
+
+
+def step_at(state: Mapping[str, Any], progress: float) -> int:
+    """Returns the first step with a progress, by the plans of a `Clock.state`.
+
+    Later plans do not change it once the run has reached it.
+    """
+    start, done, end = state["plan"]
+    points = [*state.get("earlier_plans", []), (start, done), (end, 1.0)]
+    steps, reached = zip(*points, strict=True)
+    # Not one more by rounding.
+    return math.ceil(np.interp(progress, reached, steps) - 1e-6)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

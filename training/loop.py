@@ -104,12 +104,16 @@ class Phase(NamedTuple):
     """Consecutive steps of a run on one dataset, e.g. of one sequence length.
 
     Attributes:
-        num_steps: number of steps.
+        num_steps: number of steps; in a run of a given time, its part of it is
+            the phase's part of all steps.
         make_batches: returns endless batches from a given batch on.
+        learner: the run's learner with another objective or preparation of
+            features; None if it is the run's.
     """
 
     num_steps: int
     make_batches: feed.MakeBatches
+    learner: steps.Learner | None = None
 
 
 class Hooks:
@@ -227,9 +231,7 @@ def train(
             loop.report_cost(phase)
         raise SystemExit(0)
     hooks.begin()
-    num_steps = sum(phase.num_steps for phase in phases)
-    # A run of a given time plans its last step itself.
-    end = learner.run_clock.end if learner.run_clock else num_steps
+    end = loop.step_at(sum(phase.num_steps for phase in phases))
     if loop.is_finished(end):
         text = "already finished: %s is at step %d of %d"
         logging.info(text, options.output_dir, first_step, end)
@@ -246,10 +248,10 @@ def train(
         )
         with preemption.Preemption() as preempted:
             loop.open(preempted, end)
-            first_of_phase = 0
+            before = 0
             for index, phase in enumerate(phases):
-                loop.run_phase(index, phase, first_of_phase)
-                first_of_phase += phase.num_steps
+                loop.run_phase(index, phase, before)
+                before += phase.num_steps
         loop.writer.close()
     loop.warn_of_high_loss()
     learner.optimizer.use_averages()
@@ -449,7 +451,15 @@ class Loop:
             evaluates_again=self.progress.pending_evaluation,
         )
 
-    def run_phase(self, index: int, phase: Phase, first_step: int) -> None:
+    def step_at(self, planned: int) -> int:
+        """Returns the step at which a planned number of steps is done.
+
+        A run of a given time moves the steps of its plan.
+        """
+        run_clock = self.learner.run_clock
+        return run_clock.step_at(planned) if run_clock else planned
+
+    def run_phase(self, index: int, phase: Phase, before: int) -> None:
         """Trains until the end of a phase, if it has not ended already.
 
         Exits the process if a signal has come.
@@ -457,29 +467,33 @@ class Loop:
         Args:
             index: the number of phases before it.
             phase: the phase.
-            first_step: the number of steps in the phases before it.
+            before: the number of steps in the phases before it, as planned.
         """
         progress = self.progress
+        first_step = self.step_at(before)
         self._phase, self._first_step = index, first_step
-        self._last_step = first_step + phase.num_steps
-        is_in_phase = first_step < progress.step <= self._last_step
+        self._planned_end = before + phase.num_steps
+        last_step = self.step_at(self._planned_end)
+        is_in_phase = first_step < progress.step <= last_step
         if is_in_phase and progress.pending_evaluation:
             # The next checkpoint will hold the result: to save this step again
             # would make its checkpoint incomplete for a moment.
             self._evaluate()
             self._exit_on_signal()
-        if progress.step >= self._last_step or progress.is_stopped:
+        if progress.step >= last_step or progress.is_stopped:
             return
         if first_step and progress.step == first_step:
             progress.best = None  # Each phase has its own held-out data.
+        if self.learner.run_clock:
+            self.learner.run_clock.begin_phase()
         # Every phase has its own step, because its batches have other shapes.
         batches = self._batches(phase, progress.step - first_step)
-        self._train(self._train_step(), batches)
+        self._train(self._train_step(phase), batches)
         self._exit_on_signal()
 
-    def _train_step(self) -> steps.TrainStep:
+    def _train_step(self, phase: Phase) -> steps.TrainStep:
         return steps.TrainStep(
-            self.learner,
+            phase.learner or self.learner,
             strategy=self.strategy,
             seed=self.options.seed,
             jit_compile=self.options.jit_compile,
@@ -503,8 +517,8 @@ class Loop:
         flags = self.options.flags
         replicas = self.strategy.num_replicas_in_sync
         estimate = cost.estimate(
-            self.learner,
-            self._train_step(),
+            phase.learner or self.learner,
+            self._train_step(phase),
             phase.make_batches,
             replicas=replicas,
             accumulation=flags.gradient_accumulation_steps,
@@ -517,7 +531,8 @@ class Loop:
             seconds = estimate.flops / speed
             source = f"at {_UTILIZATION:.0%} of --peak_tflops"
         elif estimate.fits:
-            train_step, batches = self._train_step(), self._batches(phase, 0)
+            train_step = self._train_step(phase)
+            batches = self._batches(phase, 0)
             train_step(batches, 0, 1)  # Compiles.
             started = time.monotonic()
             train_step(batches, 1, 1)
@@ -607,8 +622,7 @@ class Loop:
         """Returns the step at which the phase ends, as known now."""
         if self.progress.is_stopped:
             return self.progress.step
-        run_clock = self.learner.run_clock
-        return run_clock.end if run_clock else self._last_step
+        return self.step_at(self._planned_end)
 
     def _call(self, train_step, batches, number) -> steps.StepResults:
         step = self.progress.step

@@ -10,7 +10,7 @@ line at the start instead of causing a NaN after hours:
 
 A run has one phase, or several with --phases="128:900000,512:100000": 900,000
 steps on the shards of sequence length 128, then 100,000 on those of 512, as in
-the paper. One flag names all shards. A shard belongs to the phase of its own
+the paper. One flag names all shards. A shard belongs to the phases of its own
 sequence length, which its manifest or its first record gives.
 """
 
@@ -285,6 +285,7 @@ class Phase(NamedTuple):
     lengths: Lengths
     train: ShardSet
     held_out: ShardSet
+    left_to_right: bool = False
 
 
 def open_phases(
@@ -326,7 +327,9 @@ def open_phases(
             )
         train = sets["input_file"]
         held_out = sets.get("eval_file", train)
-        phases.append(Phase(spec.num_steps, lengths, train, held_out))
+        phases.append(
+            Phase(spec.num_steps, lengths, train, held_out, spec.left_to_right)
+        )
     if any(spec.max_predictions_per_seq is None for spec in specs):
         _warn_of_unused(shards, {spec.max_seq_length for spec in specs})
     return phases

@@ -8,6 +8,7 @@ main -> run(config)
 
 import dataclasses
 import functools
+import itertools
 import math
 import os
 import re
@@ -30,7 +31,7 @@ from tasks.pretraining import (
     redrawn_masks,
     settings,
 )
-from training import cost, feed, inference, loop, throughput
+from training import clock, cost, feed, inference, loop, throughput
 from training import strategy as strategies
 from weights import model_directory, pretrained
 
@@ -116,7 +117,7 @@ class PretrainingJob(loop.Hooks):
 
     config: settings.PretrainingConfig
     strategy: Any
-    objective: objectives.PretrainingObjective
+    objective: objectives.PretrainingObjective  # Of the last phase.
     model: Any  # Made in strategy.scope(), with random weights.
     tokenizer: wordpiece.Tokenizer | None  # None if it is not known.
     phases: Sequence[pretraining_data.Phase]
@@ -139,6 +140,9 @@ class PretrainingJob(loop.Hooks):
             num_train_steps=num_steps,
             num_warmup_steps=config.num_warmup_steps,
         )
+        causal_learner = dataclasses.replace(
+            learner, objective=self._objectives[True]
+        )
         if self.masks is not None:
             draw = functools.partial(
                 self.masks.draw, assembly.progress_of(learner, num_steps)
@@ -148,8 +152,12 @@ class PretrainingJob(loop.Hooks):
             learner,
             strategy=self.strategy,
             phases=[
-                loop.Phase(x.num_steps, x.train.train_batches(*self._order))
-                for x in self.phases
+                loop.Phase(
+                    phase.num_steps,
+                    phase.train.train_batches(*self._order(index)),
+                    causal_learner if phase.left_to_right else learner,
+                )
+                for index, phase in enumerate(self.phases)
             ],
             options=assembly.loop_options(
                 config,
@@ -167,6 +175,17 @@ class PretrainingJob(loop.Hooks):
             if not self.config.do_eval:
                 return self._write_report()
         return None
+
+    @functools.cached_property
+    def _objectives(self) -> dict[bool, objectives.PretrainingObjective]:
+        """The objectives, by whether a phase is left to right."""
+        config = self.config
+        left_to_right = objectives.PretrainingObjective(
+            config.objective,
+            config.next_sentence_loss_weight,
+            left_to_right=True,
+        )
+        return {False: self.objective, True: left_to_right}
 
     @property
     def settings(self) -> stamp.Stamp:
@@ -301,13 +320,8 @@ class PretrainingJob(loop.Hooks):
         config, last = self.config, self.phases[-1]
         architecture = self.model.config
         data, sections = [], []
-        planned = sum(phase.num_steps for phase in self.phases)
-        # A run of a given duration ends earlier.
-        done = loop.last_state(config.output_dir).get("step", planned)
-        left = done
-        for phase in self.phases:
-            steps = min(phase.num_steps, left)
-            left -= steps
+        steps_done = self._steps_done()
+        for phase, steps in zip(self.phases, steps_done, strict=True):
             read = steps * self.config.train_batch_size
             sets = {"training": phase.train, "held out": phase.held_out}
             if phase.held_out is phase.train:
@@ -315,7 +329,9 @@ class PretrainingJob(loop.Hooks):
             for name, records in sets.items():
                 total = sum(records.counts)
                 passes = read / total if name == "training" else ""
-                length = phase.lengths.max_seq_length
+                length = str(phase.lengths.max_seq_length)
+                if phase.left_to_right:
+                    length += ", left to right"
                 shards = len(records.paths)
                 data.append([name, length, shards, total, passes])
         baseline = {}
@@ -346,7 +362,7 @@ class PretrainingJob(loop.Hooks):
                 "layers": architecture.num_hidden_layers,
                 "hidden units": architecture.hidden_size,
                 "parameters": self.model.count_params(),
-                "training steps": done,
+                "training steps": sum(steps_done),
                 "training records": sum(
                     sum(x.train.counts) for x in self.phases
                 ),
@@ -360,6 +376,17 @@ class PretrainingJob(loop.Hooks):
             data=data,
             sections=sections,
         )
+
+    def _steps_done(self) -> list[int]:
+        """Returns how many steps of each phase the last checkpoint has done."""
+        state = loop.last_state(self.config.output_dir)
+        ends = list(itertools.accumulate(x.num_steps for x in self.phases))
+        total = ends[-1]
+        if "clock" in state:  # A run of a given time.
+            ends = [clock.step_at(state["clock"], end / total) for end in ends]
+        done = state.get("step", total)
+        bounds = [min(end, done) for end in (0, *ends)]
+        return [last - first for first, last in itertools.pairwise(bounds)]
 
     @property
     def _words(self) -> vocabulary.Vocabulary | None:
@@ -382,22 +409,27 @@ class PretrainingJob(loop.Hooks):
 
     def samples(self, phase: int) -> Sequence[Mapping[str, Any]]:
         """Returns predictions of held-out masked words; see loop.Hooks."""
-        if self._words is None or not self._shows_predictions:
+        is_causal = self.phases[phase].left_to_right
+        if self._words is None or is_causal or not self._shows_predictions:
             return []
         batch_size = pretraining_report.NUM_SAMPLES
         held_out = self.phases[phase].held_out
         predictions = self._predictor(held_out, batch_size, 1)
         return pretraining_report.samples(predictions, self._words)
 
-    @property
-    def _order(self) -> tuple[int, int]:
-        """The batch size and the seed of the order of the records."""
-        return self.config.train_batch_size, self.config.random_seed
+    def _order(self, phase: int) -> tuple[int, int]:
+        """Returns the batch size and the seed of the order of the records.
+
+        A second phase on the same shards reads them in another order.
+        """
+        config, length = self.config, self.phases[phase].lengths
+        earlier = sum(x.lengths == length for x in self.phases[:phase])
+        return config.train_batch_size, config.random_seed + earlier
 
     def describe_batch(self, phase: int, number: int) -> str:
         """See loop.Hooks."""
         train = self.phases[phase].train
-        return train.describe_batch(*self._order, number)
+        return train.describe_batch(*self._order(phase), number)
 
     def diagnose(self, phase: int, problem: str) -> None:
         """Reads all records of a phase; see loop.Hooks."""
@@ -419,22 +451,28 @@ class PretrainingJob(loop.Hooks):
         self, phase: pretraining_data.Phase
     ) -> throughput.Throughput:
         spec = _example_spec(phase.train.schema)
-        if self.masks is not None:
+        if self.masks is not None and not phase.left_to_right:
             spec = self.masks.example_spec(spec)
         return assembly.make_throughput(
             self.config,
             self.strategy,
             tokens=phase.lengths.max_seq_length,
             count_flops=functools.partial(
-                cost.training_flops, self.objective, self.model, spec
+                cost.training_flops,
+                self._objectives[phase.left_to_right],
+                self.model,
+                spec,
             ),
         )
 
     @functools.cached_property
-    def _evaluator(self) -> inference.Evaluator:
-        return inference.Evaluator(
-            self.objective, self.model, strategy=self.strategy
-        )
+    def _evaluators(self) -> dict[bool, inference.Evaluator]:
+        return {
+            left_to_right: inference.Evaluator(
+                objective, self.model, strategy=self.strategy
+            )
+            for left_to_right, objective in self._objectives.items()
+        }
 
     @functools.cached_property
     def _held_out_batches(self) -> list[feed.MakeBatches]:
@@ -459,8 +497,9 @@ class PretrainingJob(loop.Hooks):
             return self._evaluated[phase, step]
         held_out = self.phases[phase].held_out
         most = self._num_batches(held_out)
+        evaluator = self._evaluators[self.phases[phase].left_to_right]
         try:
-            values = self._evaluator(
+            values = evaluator(
                 self._held_out_batches[phase], max_steps=most, num_batches=most
             )
         except (

@@ -15,31 +15,44 @@ class PhaseSpec(NamedTuple):
     """A phase as the flags describe it.
 
     If max_predictions_per_seq is None, the phase reads the shards that have its
-    sequence length; else all shards must have both lengths.
+    sequence length; else all shards must have both lengths. A left-to-right
+    phase predicts each token from those before it, whatever the objective.
     """
 
     num_steps: int
     max_seq_length: int
     max_predictions_per_seq: int | None = None
+    left_to_right: bool = False
 
 
 def parse_phases(text: str) -> list[PhaseSpec]:
     """Parses the value of --phases.
 
     Raises:
-      InputError: the text cannot be parsed, or a length occurs twice.
+      InputError: the text cannot be parsed, a length occurs twice, or no
+        masked-LM phase is the last.
     """
     phases = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*([1-9]\d*):([1-9]\d*)\s*", part)
+        match = re.fullmatch(
+            r"\s*([1-9]\d*):([1-9]\d*)(:left_to_right)?\s*", part
+        )
         if not match:
             raise errors.InputError(
-                f"--phases={text}: {part!r} is not LENGTH:STEPS, as in "
-                "128:900000,512:100000"
+                f"--phases={text}: {part!r} is neither LENGTH:STEPS nor "
+                "LENGTH:STEPS:left_to_right, as in 128:900000,512:100000"
             )
-        phases.append(PhaseSpec(int(match[2]), int(match[1])))
-    if len({phase.max_seq_length for phase in phases}) < len(phases):
+        length, steps = int(match[1]), int(match[2])
+        phases.append(
+            PhaseSpec(steps, length, left_to_right=match[3] is not None)
+        )
+    if len({x[1:] for x in phases}) < len(phases):
         raise errors.InputError(f"--phases={text}: a length occurs twice")
+    if phases[-1].left_to_right:
+        raise errors.InputError(
+            f"--phases={text}: the last phase must be one of --objective, not "
+            "left to right"
+        )
     return phases
 
 
@@ -133,7 +146,8 @@ class PretrainingConfig(run_config.RunConfig):
     phases: str | None = field(
         "Phases of different sequence lengths, LENGTH:STEPS,..., instead of "
         f"--{', --'.join(_OF_ONE_PHASE)}; "
-        "each reads the shards of --input_file that have its length.",
+        "each reads the shards of --input_file that have its length. A phase "
+        "LENGTH:STEPS:left_to_right predicts each token from those before it.",
         None,
         affects="records",
         extendable=True,
@@ -183,10 +197,15 @@ class PretrainingConfig(run_config.RunConfig):
             )
         if self.phases:
             given = config_flags.given(self)
-            for name in (*_OF_ONE_PHASE, "max_train_hours"):
+            for name in _OF_ONE_PHASE:
                 if name in given:
                     raise ValueError(f"--{name}: not together with --phases")
-        _ = self.phase_specs
+        causal = [x for x in self.phase_specs if x.left_to_right]
+        if causal and self.objective == "left_to_right":
+            raise ValueError(
+                f"--phases={self.phases}: with --objective=left_to_right, all "
+                "phases are left to right: leave out :left_to_right"
+            )
 
     @property
     def mask_fractions(self) -> tuple[float, float] | None:

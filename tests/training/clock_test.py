@@ -3,6 +3,8 @@
 pytest tests/training/clock_test.py
 """
 
+import json
+
 import pytest
 import tensorflow as tf
 
@@ -90,6 +92,44 @@ def test_a_resumed_clock_goes_on_with_its_plan_and_its_time():
         assert progress(resumed, step) == progress(made, step)
     step, elapsed = run(resumed, 49, 0.0, 1.0)
     assert 49 <= elapsed <= 52
+
+
+def test_phases_have_their_parts_of_the_time():
+    """The first fifth has slow steps; a passed end of a phase never moves."""
+    made = clock.Clock(1000.0, 10**6)
+    step, elapsed, passed = 0, 0.0, None
+    made.begin_phase()
+    while step < made.step_at(10**6):
+        if step == made.step_at(200_000):
+            passed, in_time = step, elapsed
+            made.begin_phase()
+        step += 1
+        elapsed += 1.0 if passed is None else 0.4
+        made.tick(step, elapsed)
+        if passed is not None:
+            assert made.step_at(200_000) == passed
+    assert in_time == pytest.approx(200, rel=0.02)
+    assert elapsed == pytest.approx(1000, rel=0.02)
+    assert progress(made, step) == pytest.approx(1.0, abs=0.02)
+    state = json.loads(json.dumps(made.state(elapsed)))
+    assert clock.step_at(state, 0.2) == passed
+    resumed = clock.Clock(2000.0, 10**6)
+    resumed.restore(state)
+    assert resumed.step_at(200_000) == passed
+    assert resumed.step_at(10**6) == resumed.end
+
+
+def test_all_phases_end_with_the_time():
+    made = clock.Clock(10.0, 100)
+    made.tick(1, 1.0)
+    made.tick(20, 11.0)
+    assert [made.step_at(x) for x in (0, 10, 20, 60, 100)] == [
+        0,
+        10,
+        20,
+        20,
+        20,
+    ]
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_zero():
