@@ -69,7 +69,6 @@ config_flags.parse_early(VocabularyConfig, __name__)
 
 from absl import logging
 
-import foundation.tensorflow_setup  # noqa: F401
 from data import corpus
 from data.tokenization import normalization, vocabulary, wordpiece_learner
 

@@ -27,7 +27,6 @@ import typing
 from typing import Annotated, Literal
 
 import msgspec
-import tensorflow as tf
 from absl import logging
 
 from data import records, schema
@@ -180,7 +179,7 @@ def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
         if not file_system.is_folder(folder or "."):
             continue
         # No glob: the directory's name may have brackets.
-        present = set(tf.io.gfile.listdir(folder or "."))
+        present = set(file_system.entries(folder or "."))
         for name in sorted(present):
             if not name.endswith(SUFFIX):
                 continue
@@ -295,7 +294,7 @@ def check(
             )
         if not file_system.exists(path):
             raise errors.InputError(f"{path}: no such file")
-        actual = tf.io.gfile.stat(path).length
+        actual = file_system.size(path)
         if actual != shard.bytes:
             raise errors.InputError(
                 f"{path}: {actual} bytes, its manifest says {shard.bytes}: "

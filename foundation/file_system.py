@@ -538,6 +538,10 @@ def escaped(path: str) -> str:
 
 def gfile() -> Any:
     """Returns TensorFlow's functions for remote files."""
-    import tensorflow as tf  # Not at the top: it takes seconds.
+    # Not at the top: the import takes seconds.
+    import foundation.tensorflow_setup  # noqa: F401
+
+    # isort: split
+    import tensorflow as tf
 
     return tf.io.gfile

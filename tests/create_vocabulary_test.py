@@ -137,6 +137,13 @@ def test_a_process_of_its_own_writes_the_same_and_shows_only_its_run(
     assert [line for line in lines if not known.match(line)] == []
 
 
+def test_it_starts_without_tensorflow(repository):
+    code = (
+        "import sys, create_vocabulary; sys.exit('tensorflow' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=repository, check=True)
+
+
 @pytest.mark.parametrize(
     "flags, words",
     [

@@ -36,7 +36,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from foundation import errors, tensor_files
+from foundation import errors, file_system, tensor_files
 from weights import stored_weights
 from weights.stored_weights import Matched, StoredTensor
 
@@ -86,7 +86,7 @@ def find(directory: str) -> str | None:
     # No glob: the directory's name may have brackets.
     names = [
         name.removesuffix(tensor_files.INDEX)
-        for name in sorted(tf.io.gfile.listdir(directory))
+        for name in sorted(file_system.entries(directory))
         if name.endswith(tensor_files.INDEX) and not name.startswith(".")
     ]
     if len(names) > 1:
@@ -129,8 +129,8 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
         )
         folder, start = os.path.split(f"{prefix}.data-")
         sizes = [
-            tf.io.gfile.stat(os.path.join(folder, file)).length
-            for file in tf.io.gfile.listdir(folder or ".")
+            file_system.size(os.path.join(folder, file))
+            for file in file_system.entries(folder or ".")
             if file.startswith(start)
         ]
         if not sizes:

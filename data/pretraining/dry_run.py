@@ -12,12 +12,10 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from data import corpus, workers
 from data.pretraining import generation, instances
 from data.pretraining.recipe import Recipe
-from foundation import errors, progress
+from foundation import errors, file_system, progress
 
 _FILES, _BLOCK_BYTES = 8, 1 << 19
 
@@ -58,7 +56,7 @@ def estimate(recipe: Recipe, shards_at_once: int = 1) -> Estimate:
       recipe: recipe of all shards.
       shards_at_once: the number of shards that all runs write at the same time.
     """
-    sizes = [tf.io.gfile.stat(path).length for path in recipe.input_files]
+    sizes = [file_system.size(path) for path in recipe.input_files]
     # Documents that the sampling cuts off must not be joined.
     blocks = [x._replace(data=x.data + b"\n\n") for x in _sample(recipe)]
     sample_bytes = sum(block.file_bytes for block in blocks)

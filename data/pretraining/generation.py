@@ -186,7 +186,7 @@ def _find_complete(
                 f"{path}: its shard {name} is missing; remove the manifest and "
                 "the other shards to make them again"
             )
-        if tf.io.gfile.stat(name).length != shard.bytes:
+        if file_system.size(name) != shard.bytes:
             raise errors.InputError(
                 f"{name}: not the {shard.bytes} bytes that are recorded in "
                 f"{path}; remove all shards and the manifest to make them again"
@@ -243,7 +243,7 @@ def _tokenize(
         num_complete = writer.blocks  # An earlier run may have been killed.
         # Of the blocks that are being tokenized.
         sizes: collections.deque[int] = collections.deque()
-        total = sum(tf.io.gfile.stat(x).length for x in recipe.input_files)
+        total = sum(file_system.size(x) for x in recipe.input_files)
         with bar.phase("tokenizing", total, "MB", 1e6) as update:
 
             def missing_blocks():

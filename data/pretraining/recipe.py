@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from concurrent import futures
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from data import schema
@@ -143,7 +142,7 @@ def digest_files(paths: Sequence[str]) -> tuple[str, ...]:
         return hashed.hexdigest()
 
     options = {"unit": "B", "unit_scale": True, "desc": "digests of the text"}
-    total = sum(tf.io.gfile.stat(path).length for path in paths)
+    total = sum(file_system.size(path) for path in paths)
     with (
         progress.bar(is_brief=True, total=total, **options) as bar,
         futures.ThreadPoolExecutor() as pool,

@@ -46,7 +46,6 @@ from concurrent import futures
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from data import records
@@ -165,7 +164,7 @@ def finish(
     Counts are kept in the receipt. Files of records need `records`, other files
     the CRC-32 of their bytes.
     """
-    size = tf.io.gfile.stat(path).length
+    size = file_system.size(path)
     receipt = {"bytes": size, "crc32": crc32, **counts}
     atomic.write_json(_receipt_path(recipe, path), receipt)
 
@@ -182,7 +181,7 @@ def receipt(recipe: Recipe, path: str) -> dict | None:
         return None
     if not file_system.exists(path):
         return None
-    return values if tf.io.gfile.stat(path).length == values["bytes"] else None
+    return values if file_system.size(path) == values["bytes"] else None
 
 
 def discard(recipe: Recipe, path: str) -> None:
@@ -301,14 +300,13 @@ def _refuse_other_shards(recipe: Recipe) -> None:
     paths = recipe.output_files
     folder = os.path.dirname(paths[0]) or "."
     try:
-        tf.io.gfile.makedirs(folder)
-    except tf.errors.OpError as error:
+        file_system.make_folder(folder)
+    except file_system.failures(folder) as error:
         raise errors.InputError(
             f"{paths[0]}: its directory cannot be made: {errors.reason(error)}"
         ) from None
-    other_shards = set(map(os.path.basename, paths)) & set(
-        tf.io.gfile.listdir(folder)
-    )
+    names = set(map(os.path.basename, paths))
+    other_shards = names.intersection(file_system.entries(folder))
     if other_shards:
         raise errors.InputError(
             f"{os.path.join(folder, min(other_shards))}: exists and does not "

@@ -262,3 +262,18 @@ def test_reading_starts_without_tensorflow(repository):
         "sys.exit('tensorflow' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=repository, check=True)
+
+
+def test_a_remote_path_imports_tensorflow_as_the_commands_do(repository):
+    """Otherwise a check of flags would show notices and disable oneDNN."""
+    code = (
+        "import os, sys; from foundation import file_system; "
+        "assert not file_system.exists('ram://nothing'); "
+        "sys.exit(os.environ['TF_CPP_MIN_LOG_LEVEL'] != '3')"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=repository,
+        env={k: v for k, v in os.environ.items() if not k.startswith("TF_")},
+        check=True,
+    )
