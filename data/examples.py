@@ -255,11 +255,15 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
         )
     if not distinct:
         raise errors.InputError(f"{examples.path}: has no labels")
-    if len(distinct) > max(_MANY_CLASSES, examples.count / 2):
-        raise errors.InputError(
+    if len(distinct) > examples.count / 2:
+        problem = (
             f"{examples.path}: {len(distinct)} different labels in "
             f"{examples.count} examples: is it a regression, or another column?"
         )
+        if len(distinct) > _MANY_CLASSES:
+            raise errors.InputError(problem)
+        if len(distinct) > _FEW_CLASSES:
+            logging.warning("%s", problem)
     _warn_of_odd_labels(examples, distinct)
     if kind == CLASSIFICATION:
         _warn_of_values(examples, distinct)
@@ -271,12 +275,6 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
 
 def _warn_of_odd_labels(examples: Examples, labels: Collection[str]) -> None:
     """Logs what is probably a mistake, in one line each."""
-    if len(labels) > max(_FEW_CLASSES, examples.count / 2):
-        text = (
-            "%s: %d different labels in %d examples: is it a regression, or "
-            "another column?"
-        )
-        logging.warning(text, examples.path, len(labels), examples.count)
     missing = [label for label in labels if label.lower() in _MISSING]
     # Hugging Face's datasets number the classes from 0. Where there are two,
     # -1 may be a third one: negative, neutral and positive.
