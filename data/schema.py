@@ -95,6 +95,16 @@ class Schema:
         raise KeyError(name)
 
 
+LABEL = Feature("label_ids", (1,))
+VALUE = Feature("label_ids", (1,), FLOAT)
+_IS_REAL = Feature("is_real_example", (1,))
+
+
+def labels(number: int) -> Feature:
+    """Returns the feature of `number` labels, each 0 or 1."""
+    return Feature("label_ids", (number,))
+
+
 def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Schema:
     """Returns the schema of masked-LM and next-sentence records."""
     return Schema(
@@ -164,16 +174,6 @@ def question_answering(max_seq_length: int, *, is_training: bool) -> Schema:
             *(Feature(name, (1,)) for name in answer if is_training),
         ),
     )
-
-
-LABEL = Feature("label_ids", (1,))
-VALUE = Feature("label_ids", (1,), FLOAT)
-_IS_REAL = Feature("is_real_example", (1,))
-
-
-def labels(number: int) -> Feature:
-    """Returns the feature of `number` labels, each 0 or 1."""
-    return Feature("label_ids", (number,))
 
 
 def tagging(max_seq_length: int) -> Schema:

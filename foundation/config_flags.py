@@ -340,15 +340,6 @@ def replace_unchecked(config: _Config, **values: Any) -> _Config:
     return changed
 
 
-def _values(config: Any) -> dict[str, Any]:
-    """Returns flag -> value, those of groups included."""
-    values: dict[str, Any] = {}
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        values |= _values(value) if "group" in f.metadata else {f.name: value}
-    return values
-
-
 def as_text(value: Sequence[Any]) -> Any:
     """Returns a list as files have it: one value itself, several as text."""
     return value[0] if len(value) == 1 else ",".join(map(str, value))
@@ -356,10 +347,15 @@ def as_text(value: Sequence[Any]) -> Any:
 
 def flat_values(config: Any) -> dict[str, Any]:
     """Returns flag -> JSON value, those of groups included."""
-    return {
-        name: as_text(value) if isinstance(value, tuple) else value
-        for name, value in _values(config).items()
-    }
+    values: dict[str, Any] = {}
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if "group" in f.metadata:
+            values |= flat_values(value)
+        else:
+            is_list = isinstance(value, tuple)
+            values[f.name] = as_text(value) if is_list else value
+    return values
 
 
 def affecting(
@@ -380,6 +376,45 @@ def affecting(
             if declared[name].affects in effects
         ]
     )
+
+
+def given(config: "DataclassInstance") -> dict[str, Any]:
+    """Returns the flags that differ from their defaults, as JSON values."""
+    return {
+        name: value
+        for name, value in flat_values(config).items()
+        if not _is_default(flags_of(type(config))[name], value)
+    }
+
+
+def _is_default(flag: Flag, value: Any) -> bool:
+    default = flag.default
+    if isinstance(default, tuple):
+        default = as_text(default)
+    return str(value) == str(default)
+
+
+def chosen(config: "DataclassInstance") -> frozenset[str]:
+    """Returns the names of the flags that were given, with any value.
+
+    Of a config that neither `parse` nor `build` has made, these are the flags
+    that differ from their defaults.
+    """
+    names = getattr(config, _CHOSEN, None)
+    return frozenset(given(config)) if names is None else names
+
+
+def kind_of(config: "DataclassInstance", name: str) -> type:
+    """Returns the type of a flag's values: str for a Literal of strings."""
+    kind = flags_of(type(config))[name].kind
+    return kind if isinstance(kind, type) else str
+
+
+def write_run_config(config: Any, output_dir: str) -> None:
+    """Writes the resolved config as run_config.json, atomically."""
+    file_system.make_folder(output_dir)
+    path = os.path.join(output_dir, RUN_CONFIG)
+    atomic.write_json(path, flat_values(config))
 
 
 def parse_early(config_class: "type[DataclassInstance]", module: str) -> None:
@@ -507,45 +542,6 @@ def _is_utf_8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def given(config: "DataclassInstance") -> dict[str, Any]:
-    """Returns the flags that differ from their defaults, as JSON values."""
-    return {
-        name: value
-        for name, value in flat_values(config).items()
-        if not _is_default(flags_of(type(config))[name], value)
-    }
-
-
-def kind_of(config: "DataclassInstance", name: str) -> type:
-    """Returns the type of a flag's values: str for a Literal of strings."""
-    kind = flags_of(type(config))[name].kind
-    return kind if isinstance(kind, type) else str
-
-
-def chosen(config: "DataclassInstance") -> frozenset[str]:
-    """Returns the names of the flags that were given, with any value.
-
-    Of a config that neither `parse` nor `build` has made, these are the flags
-    that differ from their defaults.
-    """
-    names = getattr(config, _CHOSEN, None)
-    return frozenset(given(config)) if names is None else names
-
-
-def _is_default(flag: Flag, value: Any) -> bool:
-    default = flag.default
-    if isinstance(default, tuple):
-        default = as_text(default)
-    return str(value) == str(default)
-
-
-def write_run_config(config: Any, output_dir: str) -> None:
-    """Writes the resolved config as run_config.json, atomically."""
-    file_system.make_folder(output_dir)
-    path = os.path.join(output_dir, RUN_CONFIG)
-    atomic.write_json(path, flat_values(config))
 
 
 class _Formatter(std_logging.Formatter):

@@ -301,33 +301,6 @@ def is_derived(hugging_face_name: str) -> bool:
     return _DERIVED.fullmatch(hugging_face_name) is not None
 
 
-def with_layers(
-    tensors: Mapping[str, "StoredTensor"], layers: Sequence[int]
-) -> tuple[dict[str, "StoredTensor"], int]:
-    """Returns the tensors of some layers, renumbered, and of no layer.
-
-    Args:
-      tensors: our path -> tensor.
-      layers: numbers of layers; the first becomes layer 0.
-
-    Returns:
-      The tensors, and the number of all layers.
-    """
-    found: dict[str, StoredTensor] = {}
-    count = 0
-    for path, tensor in tensors.items():
-        match = _NUMBER.search(path)
-        if match is None:
-            found[path] = tensor
-            continue
-        number = int(match[0])
-        count = max(count, number + 1)
-        if number in layers:
-            new = str(layers.index(number))
-            found[_NUMBER.sub(new, path)] = tensor
-    return found, count
-
-
 def shapes(
     config: BertConfig,
     *heads: Sequence[NameRow],
@@ -412,6 +385,33 @@ class Matched(NamedTuple):
     others: dict[str, StoredTensor]
     training_state: dict[str, StoredTensor]
     num_attention_heads: int | None = None
+
+
+def with_layers(
+    tensors: Mapping[str, StoredTensor], layers: Sequence[int]
+) -> tuple[dict[str, StoredTensor], int]:
+    """Returns the tensors of some layers, renumbered, and of no layer.
+
+    Args:
+      tensors: our path -> tensor.
+      layers: numbers of layers; the first becomes layer 0.
+
+    Returns:
+      The tensors, and the number of all layers.
+    """
+    found: dict[str, StoredTensor] = {}
+    count = 0
+    for path, tensor in tensors.items():
+        match = _NUMBER.search(path)
+        if match is None:
+            found[path] = tensor
+            continue
+        number = int(match[0])
+        count = max(count, number + 1)
+        if number in layers:
+            new = str(layers.index(number))
+            found[_NUMBER.sub(new, path)] = tensor
+    return found, count
 
 
 class Report(NamedTuple):
