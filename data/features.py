@@ -121,11 +121,11 @@ class Features:
         if count is None:
             count = int(self.counts[rows].max(initial=1))
         number = np.arange(count)
-        sequences = (self._example_splits[rows][:, None] + number).ravel()
+        chosen = (self._example_splits[rows][:, None] + number).ravel()
         is_sequence = (number < self.counts[rows][:, None]).ravel()
-        sequences[~is_sequence] = 0
-        starts = self.row_splits[sequences][:, None]
-        ends = self.row_splits[sequences + 1][:, None]
+        chosen[~is_sequence] = 0
+        starts = self.row_splits[chosen][:, None]
+        ends = self.row_splits[chosen + 1][:, None]
         positions = starts + np.arange(length)
         is_token = (positions < ends) & is_sequence[:, None]
         positions[~is_token] = 0

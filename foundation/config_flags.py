@@ -477,15 +477,15 @@ def _one_line_errors() -> Iterator[None]:
 
 def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
     """Builds a config from argv, whose first element is the program's name."""
-    argv = list(argv)
-    values = _define(config_class)
+    declared, argv = flags_of(config_class), list(argv)
+    values = _define(declared)
     if any(argument in _HELP for argument in argv[1:]):
         _print_help(config_class, values, full="--helpfull" in argv)
-    arguments = _join_booleans(config_class, argv)
+    arguments = _join_booleans(declared, argv)
     try:
         rest = values(arguments)
     except flags.UnrecognizedFlagError as error:
-        text = _with_longer_names(config_class, error)
+        text = _with_longer_names(declared, error)
         raise errors.InputError(text) from error
     except flags.Error as error:
         raise errors.InputError(str(error)) from error
@@ -494,13 +494,13 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
     logging.get_absl_handler().setFormatter(_Formatter())
     if values["verbosity"].using_default_value:
         values["verbosity"].value = logging.INFO
-    _warn_of_lost_values(config_class, values, arguments)
+    _warn_of_lost_values(declared, values, arguments)
     if len(rest) > 1:
         raise errors.InputError(
             f"{rest[1]!r} is not a flag: write --name=value"
         )
     chosen_values = {}
-    for name, flag in flags_of(config_class).items():
+    for name, flag in declared.items():
         value = values[name].value
         if isinstance(value, str) and not _is_utf_8(value):
             raise errors.InputError(f"--{name}={ascii(value)}: is not UTF-8")
@@ -515,13 +515,12 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
 
 
 def _with_longer_names(
-    config_class: "type[DataclassInstance]", error: flags.UnrecognizedFlagError
+    declared: Mapping[str, Flag], error: flags.UnrecognizedFlagError
 ) -> str:
     """Returns the message about a flag, with the flags that it is a part of.
 
     absl suggests only flags of nearly the same letters.
     """
-    declared = flags_of(config_class)
     part = error.flagname.replace("-", "_")
     part = part.removeprefix("per_device_")
     usual = _OTHER_NAMES.get(part)
@@ -558,9 +557,9 @@ class _Formatter(std_logging.Formatter):
         return "\n".join(lines)
 
 
-def _define(config_class: "type[DataclassInstance]") -> flags.FlagValues:
+def _define(declared: Mapping[str, Flag]) -> flags.FlagValues:
     values = flags.FlagValues()
-    for name, flag in flags_of(config_class).items():
+    for name, flag in declared.items():
         default = None if flag.default is REQUIRED else flag.default
         if flag.is_list:
             default = str(as_text(default)) if default else None
@@ -581,10 +580,9 @@ def _define(config_class: "type[DataclassInstance]") -> flags.FlagValues:
 
 
 def _join_booleans(
-    config_class: "type[DataclassInstance]", argv: Sequence[str]
+    declared: Mapping[str, Flag], argv: Sequence[str]
 ) -> list[str]:
     """Rewrites `--do_train True` as `--do_train=True`, which absl ignores."""
-    declared = flags_of(config_class)
     booleans = {name for name, flag in declared.items() if flag.kind is bool}
     joined: list[str] = []
     for argument in argv:
@@ -598,7 +596,7 @@ def _join_booleans(
 
 
 def _warn_of_lost_values(
-    config_class: "type[DataclassInstance]",
+    declared: Mapping[str, Flag],
     values: flags.FlagValues,
     argv: Sequence[str],
 ) -> None:
@@ -606,13 +604,12 @@ def _warn_of_lost_values(
 
     Values of flag files are not in argv: later arguments may replace them.
     """
-    names = flags_of(config_class)
     arguments = iter(argv[1:])
     for argument in arguments:
         name, _, text = argument.lstrip("-").partition("=")
-        if name not in names and name.startswith("no"):
+        if name not in declared and name.startswith("no"):
             name, text = name[2:], "false"
-        if name not in names or not argument.startswith("-"):
+        if name not in declared or not argument.startswith("-"):
             continue
         if not text and "=" not in argument:
             text = "true" if values[name].boolean else next(arguments)

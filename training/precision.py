@@ -4,12 +4,14 @@ Master weights, slots, softmax, LayerNorm and loss are float32 everywhere.
 """
 
 import pathlib
+import typing
 
 import tensorflow as tf
 
 from foundation import errors
+from training import settings
 
-NAMES = ("auto", "float32", "bfloat16", "float16")
+NAMES = typing.get_args(settings.Precision)
 # Bounds of the loss scale. Unbounded doubling would reach infinity, and half of
 # infinity is infinity. If gradients overflow at a scale of 1, the scale is not
 # the cause; a smaller one would only lose small gradients.

@@ -10,6 +10,10 @@ from typing import Literal
 from foundation import config_flags
 
 field = config_flags.field
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+Strategy = Literal[
+    "auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"
+]
 # Flag -> the flag and its value without which it has no effect.
 _NEEDED = {
     "lr_decay_power": ("lr_decay", "polynomial"),
@@ -22,7 +26,7 @@ _NEEDED = {
 class Devices:
     """The devices, and the precision of the computation."""
 
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
+    precision: Precision = field(
         "auto: bfloat16 if the hardware multiplies it, else float32.",
         "auto",
         affects="result",
@@ -33,9 +37,7 @@ class Devices:
         "auto",
         affects="execution",
     )
-    strategy: Literal[
-        "auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"
-    ] = field(
+    strategy: Strategy = field(
         "auto: the workers that TF_CONFIG names, else all GPUs, else the CPU.",
         "auto",
         affects="execution",

@@ -13,6 +13,7 @@ import signal
 import site
 import sys
 import threading
+import typing
 from collections.abc import Callable
 
 import numpy as np
@@ -22,7 +23,7 @@ from absl import logging
 from foundation import errors, file_system, metadata
 from training import precision, settings
 
-NAMES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
+NAMES = typing.get_args(settings.Strategy)
 # Files that the NVIDIA kernel driver creates for each GPU.
 _GPU_FILES = ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*")
 _DRIVER = "libcuda.so.1"
