@@ -50,8 +50,9 @@ _BESIDE = (
     sentence_modules.PROMPTS,
 )
 # Formats that other projects write and this one does not read.
-_UNREADABLE = ("tf_model.h5", "flax_model.msgpack", "model.onnx")
+_UNREADABLE = (".h5", ".keras", ".msgpack", ".onnx", ".gguf")
 _SAVED_MODEL = "saved_model.pb"
+_ADAPTER = "adapter_model.safetensors"
 _EXPORTED_FROM = (
     "give the model directory or the checkpoint that it was exported from"
 )
@@ -178,14 +179,41 @@ def _in_directory(directory: str) -> str:
     inner = sentence_modules.transformer_folder(directory)
     if inner is not None:
         return _in_directory(inner)
-    other = first(*_UNREADABLE)
-    because = f"; {os.path.basename(other)} is not supported" if other else ""
-    if first(_SAVED_MODEL):
-        because = f"; it is a SavedModel; {_EXPORTED_FROM}"
     raise errors.InputError(
         f"{directory}: no {model_directory.WEIGHTS} and no TensorFlow "
-        f"checkpoint there{because}"
+        f"checkpoint there{_instead(directory)}"
     )
+
+
+def _instead(directory: str) -> str:
+    """Returns which weights are in a directory instead, for a message."""
+    # The shorter first: checkpoint-90, then checkpoint-500.
+    names = sorted(file_system.entries(directory), key=lambda x: (len(x), x))
+    if _SAVED_MODEL in names:
+        return f"; it is a SavedModel; {_EXPORTED_FROM}"
+    if _ADAPTER in names:
+        return f"; {_ADAPTER}: merge it with its model first, with peft"
+    other = next((x for x in names if x.endswith(".safetensors")), None)
+    if other is not None:
+        return f"; give {os.path.join(directory, other)} if it has the weights"
+    for name in reversed(names):  # The last of a run's checkpoints.
+        folder = os.path.join(directory, name)
+        if file_system.exists(os.path.join(folder, model_directory.WEIGHTS)):
+            return f"; give {folder}, which has one"
+    return next(map(_unreadable, filter(_unreadable, names)), "")
+
+
+def _unreadable(name: str) -> str:
+    """Returns that a format is not supported; "" of another file."""
+    if file_system.ending(name) not in _UNREADABLE:
+        return ""
+    advice = ""
+    if name == "tf_model.h5":
+        advice = (
+            "; from_pretrained(..., from_tf=True) of transformers 4 reads it, "
+            "and save_pretrained writes model.safetensors"
+        )
+    return f"; {name} is not supported{advice}"
 
 
 def _prefix(path: str) -> str:
@@ -219,8 +247,8 @@ def _what_it_is(path: str) -> str:
             f": {os.path.basename(prefix)}.index is missing, without which a "
             "TensorFlow checkpoint cannot be read"
         )
-    if name in _UNREADABLE:
-        return f": {name} is not supported"
+    if unreadable := _unreadable(name):
+        return f":{unreadable.removeprefix(';')}"
     if not file_system.is_file(path):
         return ""
     return (

@@ -556,6 +556,16 @@ def test_a_path_without_a_checkpoint_gets_one_line(tmp_path):
     (tmp_path / "tf_model.h5").touch()
     with pytest.raises(errors.InputError, match="tf_model.h5 is not supported"):
         checkpoint_sources.read(str(tmp_path))
+    for name, message in (
+        ("checkpoint-90/model.safetensors", "give .*/checkpoint-90, which"),
+        ("checkpoint-500/model.safetensors", "give .*/checkpoint-500, which"),
+        ("model.fp16.safetensors", "give .*/model.fp16.safetensors if"),
+        ("adapter_model.safetensors", "merge it with its model"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+        with pytest.raises(errors.InputError, match=message):
+            checkpoint_sources.read(str(tmp_path))
     prefix = str(tmp_path / "other")
     tensor_files.write(prefix, {"x": np.ones(1, np.float32)})
     with pytest.raises(errors.InputError, match="none of its weights belongs"):
