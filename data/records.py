@@ -293,7 +293,8 @@ def parse(
                 "records have"
             )
             check = tf.debugging.Assert(
-                largest < feature.limit, [message, largest]
+                largest < feature.limit,
+                [message, tf.bitcast(largest, tf.int32)],
             )
             value = _after(check, value)
         result[feature.name] = value

@@ -28,6 +28,12 @@ _TENSORFLOW_NAMES = re.compile(
     r"|\s*\[\[\{\{node .*?\]\]"
     r"|\s*\[Op:\w+\].*$"
 )
+# What it writes around the text and the number of a failed check, run eagerly
+# and in a graph.
+_EAGER_CHECK = re.compile(
+    r"Expected '.*' to be true\. Summarized data: b(['\"])(.*)\1\n"
+)
+_GRAPH_CHECK = re.compile(r"assertion failed: \[(.*?)\] \[(.*?)\]")
 # Lines of its trace of a graph, which come before the message.
 _TRACE = re.compile(
     r"Graph execution error|Detected at|node |<stack traces|File \""
@@ -71,6 +77,7 @@ def reason(error: Exception) -> str:
         text = one_line(error.object.decode("utf-8", "backslashreplace"))
     else:
         text = str(getattr(error, "message", None) or error)
+        text = _EAGER_CHECK.sub(r"\2 ", text)
         lines = (one_line(line) for line in text.splitlines())
         lines = (line for line in lines if line and not _TRACE.match(line))
         text = next(lines, type(error).__name__)
@@ -89,6 +96,7 @@ def one_line(text: str) -> str:
     line = re.sub(r"\s*\n\s*", " ", text.strip())
     line = _TENSORFLOW_NAMES.sub("", line).strip()
     line = re.sub(r"^\[Errno \d+\] |^\(\d+\) [A-Z_]+:\s*", "", line)
+    line = _GRAPH_CHECK.sub(r"\1 \2", line).replace("\\'", "'")
     # TensorFlow names its temporary file beside the path.
     return re.sub(r"\.tempstate\d+; ", ": ", line)
 

@@ -30,6 +30,16 @@ NODE = "{{function_node __wrapped__X_device_/job:localhost/device:CPU:0}} "
             "\t [[{{node P}}]]\n\t [[IteratorGetNext]]",
             "Key: a",
         ),
+        (
+            "Expected 'tf.Tensor(False, shape=(), dtype=bool)' to be true. "
+            'Summarized data: b"the model\'s ids are below 2, not"\n7',
+            "the model's ids are below 2, not 7",
+        ),
+        (
+            "assertion failed: [the model\\'s ids are below 2, not] [7]\n\t "
+            "[[{{node Assert/Assert}}]] [Op:__inference_f_17]",
+            "the model's ids are below 2, not 7",
+        ),
         ("", "ValueError"),
         ("a\0b\x1b", r"a\x00b\x1b"),
     ],
