@@ -19,13 +19,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np

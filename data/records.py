@@ -279,8 +279,7 @@ def parse(
             first = (slice(None), *[slice(0, 1)] * len(feature.shape))
             value = tf.where(value[first] < 0, parsed[alias], value)
             check = tf.debugging.assert_non_negative(
-                value[first],
-                f"records hold neither {feature.name} nor {alias}",
+                value[first], f"records hold neither {feature.name} nor {alias}"
             )
             value = _after(check, value)
         if feature.dtype == schemas.INTEGER:

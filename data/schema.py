@@ -182,9 +182,7 @@ def tagging(max_seq_length: int) -> Schema:
     `label_ids` is -1 for tokens without a label.
     """
     return _labeled(
-        _TAGGING,
-        (max_seq_length,),
-        Feature("label_ids", (max_seq_length,)),
+        _TAGGING, (max_seq_length,), Feature("label_ids", (max_seq_length,))
     )
 
 

@@ -219,10 +219,7 @@ class BeamWorkers(Workers):
         units = list(units)
         if units:
             context = pickle.dumps(self._context)
-            with (
-                importable(),
-                beam.Pipeline(options=self._options) as pipeline,
-            ):
+            with importable(), beam.Pipeline(options=self._options) as pipeline:
                 _ = (
                     pipeline
                     | beam.Create([pickle.dumps(unit) for unit in units])

@@ -596,9 +596,7 @@ def _join_booleans(
 
 
 def _warn_of_lost_values(
-    declared: Mapping[str, Flag],
-    values: flags.FlagValues,
-    argv: Sequence[str],
+    declared: Mapping[str, Flag], values: flags.FlagValues, argv: Sequence[str]
 ) -> None:
     """Logs a warning if a later argument or flag file replaced a value.
 

@@ -37,11 +37,7 @@ class Checkpoints:
     """Saves and restores a flat mapping of names to variables."""
 
     def __init__(
-        self,
-        directory: str,
-        *,
-        keep_max: int = 5,
-        is_chief: bool = True,
+        self, directory: str, *, keep_max: int = 5, is_chief: bool = True
     ):
         """Writes nothing yet; only the chief ever does.
 
@@ -261,10 +257,7 @@ class BestCheckpoint:
         self._saver.save(step, variables, {self._metric: value})
         self._saver.wait()
         logging.info(
-            "step %s: best so far, %s = %g",
-            f"{step:,}",
-            self._metric,
-            value,
+            "step %s: best so far, %s = %g", f"{step:,}", self._metric, value
         )
         return value
 

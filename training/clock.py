@@ -94,10 +94,7 @@ class Clock:
 
     def state(self, elapsed: float) -> dict[str, Any]:
         """Returns what a checkpoint keeps; see `tick` for the argument."""
-        return {
-            **self._plans(),
-            "seconds_used": self._used_before + elapsed,
-        }
+        return {**self._plans(), "seconds_used": self._used_before + elapsed}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues the plan of a checkpoint.

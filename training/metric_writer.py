@@ -233,8 +233,7 @@ def write_hyperparameters(
         # Without this, HParams shows the metrics of training first.
         api.hparams_config_pb([api.HParam(name) for name in values], columns),
         api.hparams_pb(
-            dict(values),
-            trial_id=os.path.basename(os.path.normpath(directory)),
+            dict(values), trial_id=os.path.basename(os.path.normpath(directory))
         ),
     )
     shown = _scalars({tag: metrics[name] for tag, name in tags.items()})

@@ -254,10 +254,7 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
         )
     else:
         model_directory.write(
-            directory,
-            checkpoint.config,
-            checkpoint.values,
-            checkpoint.settings,
+            directory, checkpoint.config, checkpoint.values, checkpoint.settings
         )
     return written
 

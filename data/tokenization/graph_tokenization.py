@@ -192,9 +192,7 @@ class GraphNormalizer:
     """Normalizes texts, as substitutes for one vocabulary's characters."""
 
     def __init__(
-        self,
-        normalization: normalization_lib.Normalization,
-        alphabet: Alphabet,
+        self, normalization: normalization_lib.Normalization, alphabet: Alphabet
     ):
         """Builds the tables that become constants of the graph."""
         codes = alphabet.codes
@@ -405,9 +403,7 @@ class GraphTokenizer:
         with tf.init_scope(), tf.device("CPU:0"):
             self._normalize = GraphNormalizer(normalization, alphabet)
             self._wordpiece = tf_text.FastWordpieceTokenizer(
-                rewritten,
-                max_bytes_per_word=_NO_LIMIT,
-                token_out_type=tf.int32,
+                rewritten, max_bytes_per_word=_NO_LIMIT, token_out_type=tf.int32
             )
             self._ids = tf.constant(ids, tf.int32)
             self._is_mark = None
