@@ -150,6 +150,11 @@ def field(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+# `field` with the effects that most flags have.
+affects_result = functools.partial(field, affects="result")
+affects_execution = functools.partial(field, affects="execution")
+
+
 def group(group_class: "type[DataclassInstance]", **defaults: Any) -> Any:
     """Declares a group of flags.
 

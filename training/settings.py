@@ -10,6 +10,9 @@ from typing import Literal
 from foundation import config_flags
 
 field = config_flags.field
+affects_result = config_flags.affects_result
+affects_execution = config_flags.affects_execution
+Decay = Literal["linear", "polynomial", "cosine", "constant"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Strategy = Literal[
     "auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"
@@ -26,52 +29,39 @@ _NEEDED = {
 class Devices:
     """The devices, and the precision of the computation."""
 
-    precision: Precision = field(
-        "auto: bfloat16 if the hardware multiplies it, else float32.",
-        "auto",
-        affects="result",
+    precision: Precision = affects_result(
+        "auto: bfloat16 if the hardware multiplies it, else float32.", "auto"
     )
-    use_xla: Literal["auto", "true", "false"] = field(
+    use_xla: Literal["auto", "true", "false"] = affects_execution(
         "auto: use XLA on GPUs and TPUs, and for parts of a step on CPUs that "
         "multiply bfloat16.",
         "auto",
-        affects="execution",
     )
-    strategy: Strategy = field(
+    strategy: Strategy = affects_execution(
         "auto: the workers that TF_CONFIG names, else all GPUs, else the CPU.",
         "auto",
-        affects="execution",
     )
-    num_replicas: int | None = field(
+    num_replicas: int | None = affects_execution(
         "Number of GPUs of a mirrored strategy; without a GPU, the number of "
         "parts of the CPU.",
         None,
-        affects="execution",
     )
-    use_tpu: bool = field(
-        "The same as --strategy=tpu.", False, affects="execution"
-    )
-    tpu_name: str | None = field(
+    use_tpu: bool = affects_execution("The same as --strategy=tpu.", False)
+    tpu_name: str | None = affects_execution(
         "The TPU's name or grpc:// address, or local for one of this machine; "
         "by default the environment variable TPU_NAME.",
         None,
-        affects="execution",
     )
-    tpu_zone: str | None = field("The TPU's zone.", None, affects="execution")
-    gcp_project: str | None = field(
-        "The TPU's project.", None, affects="execution"
+    tpu_zone: str | None = affects_execution("The TPU's zone.", None)
+    gcp_project: str | None = affects_execution("The TPU's project.", None)
+    master: str | None = affects_execution(
+        "Address of the TPU instead of --tpu_name.", None
     )
-    master: str | None = field(
-        "Address of the TPU instead of --tpu_name.", None, affects="execution"
-    )
-    num_tpu_cores: int = field(
-        "Number of cores of the TPU.", 8, affects="execution"
-    )
-    deterministic: bool = field(
+    num_tpu_cores: int = affects_execution("Number of cores of the TPU.", 8)
+    deterministic: bool = affects_execution(
         "Use deterministic operations only: a GPU then repeats a run exactly, "
         "but is slower. A CPU is exact without it.",
         False,
-        affects="execution",
     )
 
     def __post_init__(self):
@@ -86,78 +76,61 @@ class Devices:
 class Optimizer:
     """The optimizer, its schedule, and the weights that it leaves alone."""
 
-    lr_decay: Literal["linear", "polynomial", "cosine", "constant"] = field(
-        "Decay of the learning rate after the warm-up.",
-        "linear",
-        affects="result",
+    lr_decay: Decay = affects_result(
+        "Decay of the learning rate after the warm-up.", "linear"
     )
-    lr_decay_power: float = field(
-        "Power of --lr_decay=polynomial.", 1.0, affects="result", above=0
+    lr_decay_power: float = affects_result(
+        "Power of --lr_decay=polynomial.", 1.0, above=0
     )
-    optimizer: Literal["adamw", "lamb"] = field(
+    optimizer: Literal["adamw", "lamb"] = affects_result(
         "adamw is google-research/bert's; lamb is for very large batches.",
         "adamw",
-        affects="result",
     )
-    weight_decay_rate: float = field(
+    weight_decay_rate: float = affects_result(
         "Weight decay, of all weights but biases and LayerNorm.",
         0.01,
-        affects="result",
         at_least=0,
     )
-    adam_beta_1: float = field(
-        "Decay of the mean of the gradients.",
-        0.9,
-        affects="result",
-        at_least=0,
-        below=1,
+    adam_beta_1: float = affects_result(
+        "Decay of the mean of the gradients.", 0.9, at_least=0, below=1
     )
-    adam_beta_2: float = field(
+    adam_beta_2: float = affects_result(
         "Decay of the mean of the squared gradients.",
         0.999,
-        affects="result",
         at_least=0,
         below=1,
     )
-    adam_epsilon: float = field(
-        "Added to the root of the mean of the squared gradients.",
-        1e-6,
-        affects="result",
-        above=0,
+    adam_epsilon: float = affects_result(
+        "Added to the root of the mean of the squared gradients.", 1e-6, above=0
     )
-    bias_correction: bool = field(
+    bias_correction: bool = affects_result(
         "Correct the bias of AdamW's moments; google-research/bert does not.",
         False,
-        affects="result",
     )
-    lamb_exclude_bias_and_norm: bool = field(
+    lamb_exclude_bias_and_norm: bool = affects_result(
         "Do not adapt LAMB's rate for biases and LayerNorm, as its authors' "
         "code does.",
         False,
-        affects="result",
     )
-    clip_norm: float = field(
+    clip_norm: float = affects_result(
         "Largest norm of the gradients of a step; 0 for no limit.",
         1.0,
-        affects="result",
         at_least=0,
     )
-    ema_decay: float | None = field(
+    ema_decay: float | None = affects_result(
         "Decay of a moving average of the weights, e.g. 0.999; evaluations and "
         "the model of the run use the averages.",
         None,
-        affects="result",
         above=0,
         below=1,
     )
-    freeze_embeddings: bool = field(
-        "Keep the embeddings as they are.", False, affects="result"
+    freeze_embeddings: bool = affects_result(
+        "Keep the embeddings as they are.", False
     )
-    freeze_layers: int = field(
+    freeze_layers: int = affects_result(
         "Number of lowest layers to keep as they are; --freeze_embeddings does "
         "the same with the embeddings.",
         0,
-        affects="result",
         at_least=0,
     )
 
@@ -173,48 +146,43 @@ class Optimizer:
 class Loop:
     """The steps of a run: their memory, checkpoints, metrics and end."""
 
-    gradient_accumulation_steps: int = field(
+    gradient_accumulation_steps: int = affects_result(
         "Number of parts in which a batch is computed, to save memory.",
         1,
-        affects="result",
         at_least=1,
     )
-    recompute: bool = field(
+    recompute: bool = affects_execution(
         "Compute all activations again in the backward pass: the least memory, "
         "a third more time.",
         False,
-        affects="execution",
     )
-    recompute_attention: bool = field(
+    recompute_attention: bool = affects_execution(
         "Compute only the attention again: for sequences of 512 tokens a "
         "quarter less memory and little more time.",
         False,
-        affects="execution",
     )
-    save_checkpoints_steps: int = field(
-        "Steps between checkpoints.", 1000, affects="execution", at_least=1
+    save_checkpoints_steps: int = affects_execution(
+        "Steps between checkpoints.", 1000, at_least=1
     )
-    keep_checkpoint_max: int = field(
-        "Number of checkpoints to keep.", 5, affects="execution", at_least=1
+    keep_checkpoint_max: int = affects_execution(
+        "Number of checkpoints to keep.", 5, at_least=1
     )
     allow_changed_data: bool = field(
         "Resume a run although its batch size, seed, input or development set "
         "has changed.",
         False,
     )
-    max_train_hours: float | None = field(
+    max_train_hours: float | None = affects_result(
         "Hours after which a run ends, each run of a grid, unless all steps "
         "are done earlier. Warm-up and decay of the learning rate then take "
         "the fractions of this time that they would take of all steps.",
         None,
-        affects="result",
         above=0,
     )
-    log_every_steps: int | None = field(
+    log_every_steps: int | None = affects_execution(
         "Steps between lines of metrics.jsonl; by default a fiftieth of the "
         "run, at most 100. The console shows one every five seconds at most.",
         None,
-        affects="execution",
         at_least=1,
     )
     iterations_per_loop: int = field(
@@ -223,11 +191,10 @@ class Loop:
     profile_steps: str | None = field(
         "Steps A:B of which to write a profile for TensorBoard.", None
     )
-    peak_tflops: float | None = field(
+    peak_tflops: float | None = affects_execution(
         "Peak TFLOPS of one device, to report the utilization of hardware "
         "that is not known, and the time in a dry run.",
         None,
-        affects="execution",
         above=0,
     )
     dry_run: bool = field(
