@@ -118,10 +118,8 @@ def find_files(patterns: str, flag: str = "input_file") -> list[str]:
         found_at.setdefault(real, path)
     if again:
         logging.warning(
-            "--%s: names %d file(s) again, e.g. %s; each file is read once",
-            flag,
-            len(again),
-            again[0],
+            f"--{flag}: names {len(again)} file(s) again, e.g. {again[0]}; "
+            "each file is read once"
         )
     return list(found_at.values())
 
@@ -220,20 +218,16 @@ def find_text(
     widths, surplus = [x[0] for x in looks], [x[1] for x in looks]
     for what in sorted(set(filter(None, surplus))):
         logging.warning(
-            "--input_file: %d file(s), e.g. %s, %s",
-            surplus.count(what),
-            texts[surplus.index(what)],
-            what,
+            f"--input_file: {surplus.count(what)} file(s), e.g. "
+            f"{texts[surplus.index(what)]}, {what}"
         )
     wrapped = list(itertools.compress(texts, widths))
     if wrapped:
         logging.warning(
-            "--input_file: the lines of %d file(s) seem to end within "
-            "sentences, after about %d characters, e.g. of %s; each line is "
-            "read alone: make a paragraph one line, as docs/data.md shows",
-            len(wrapped),
-            max(widths),
-            wrapped[0],
+            f"--input_file: the lines of {len(wrapped)} file(s) seem to end "
+            f"within sentences, after about {max(widths)} characters, e.g. of "
+            f"{wrapped[0]}; each line is read alone: make a paragraph one "
+            "line, as docs/data.md shows"
         )
     if not tables and text_column != _TEXT:
         raise errors.InputError(

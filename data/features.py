@@ -237,13 +237,9 @@ class TokenizationStatistics:
     def warn(self, name: str, max_seq_length: int | None = None) -> None:
         """Logs a line for what is lost of a set; `name` names the set."""
         if self._truncated:
-            text = "%s: %d of %d texts have more than %s tokens and are "
             logging.warning(
-                text + "truncated",
-                name,
-                self._truncated,
-                self._texts,
-                max_seq_length,
+                f"{name}: {self._truncated} of {self._texts} texts have more "
+                f"than {max_seq_length} tokens and are truncated"
             )
         words = list(self._unknown_words)[:_MAX_NAMED]
         named = f": {errors.listed(map(repr, words))}" if words else ""
@@ -251,14 +247,13 @@ class TokenizationStatistics:
             self._unknown > _MUCH_UNKNOWN * self._tokens
             or self._unknown + self._letters > _MANY_LETTERS * self._tokens
         ):
+            unknown = 100 * self._unknown / self._tokens
+            letters = 100 * self._letters / self._tokens
             logging.warning(
-                "%s: %.3g %% of its tokens are [UNK], %.3g %% single letters "
-                "within words: is the vocabulary of another language, or "
-                "--do_lower_case wrong?%s",
-                name,
-                100 * self._unknown / self._tokens,
-                100 * self._letters / self._tokens,
-                named and f" Examples{named}",
+                f"{name}: {unknown:.3g} % of its tokens are [UNK], "
+                f"{letters:.3g} % single letters within words: is the "
+                "vocabulary of another language, or --do_lower_case wrong?"
+                + (named and f" Examples{named}")
             )
         elif named:
             text = "%s: %d token(s) are [UNK], which the model does not know%s"

@@ -219,8 +219,8 @@ def counts(paths: list[str]) -> list[int]:
     unlisted = [path for path in paths if path not in entries]
     if unlisted:
         logging.info(
-            "Counting the records of %d shard(s) without a manifest",
-            len(unlisted),
+            f"Counting the records of {len(unlisted)} shard(s) without a "
+            "manifest"
         )
     count_of = dict(zip(unlisted, records.counts(unlisted), strict=True))
     count_of.update(

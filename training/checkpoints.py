@@ -125,11 +125,8 @@ class Checkpoints:
                 if pause is None:
                     raise
                 logging.error(
-                    "the checkpoint of step %d cannot be written: %s; trying "
-                    "again in %d s",
-                    step,
-                    error,
-                    pause,
+                    f"the checkpoint of step {step} cannot be written: "
+                    f"{error}; trying again in {pause} s"
                 )
                 time.sleep(pause)
 
@@ -256,9 +253,7 @@ class BestCheckpoint:
             return best
         self._saver.save(step, variables, {self._metric: value})
         self._saver.wait()
-        logging.info(
-            "step %s: best so far, %s = %g", f"{step:,}", self._metric, value
-        )
+        logging.info(f"step {step:,}: best so far, {self._metric} = {value:g}")
         return value
 
 

@@ -241,10 +241,8 @@ def train(
         model = learner.model
         count = sum(math.prod(v.shape) for v in model.trainable_variables)
         logging.info(
-            "training %s parameters, steps %s to %s",
-            f"{count:,}",
-            f"{first_step + 1:,}",
-            f"{end:,}",
+            f"training {count:,} parameters, steps {first_step + 1:,} to "
+            f"{end:,}"
         )
         with preemption.Preemption() as preempted:
             loop.open(preempted, end)
@@ -388,9 +386,9 @@ class Loop:
         if latest is None:
             if metric_writer.has_begun(self.options.output_dir):
                 logging.info(
-                    "an earlier run in %s has left no checkpoint yet "
-                    "(--save_checkpoints_steps): begins again at step 0",
-                    self.options.output_dir,
+                    f"an earlier run in {self.options.output_dir} has left no "
+                    "checkpoint yet (--save_checkpoints_steps): begins again "
+                    "at step 0"
                 )
             self.hooks.warm_start()
             self.learner.optimizer.start_averages()
@@ -826,11 +824,10 @@ class Loop:
         """Logs a warning if the run has ended with a high loss."""
         if self.progress.has_high_loss:
             logging.warning(
-                "training has diverged: the loss was %.4g and ended at %.4g; "
-                "the model is of no use: lower --learning_rate, or raise the "
-                "number of warm-up steps",
-                self.progress.lowest_loss,
-                self.progress.last_loss,
+                "training has diverged: the loss was "
+                f"{self.progress.lowest_loss:.4g} and ended at "
+                f"{self.progress.last_loss:.4g}; the model is of no use: lower "
+                "--learning_rate, or raise the number of warm-up steps"
             )
 
     def _save(self) -> None:

@@ -276,7 +276,7 @@ def _tpu_strategy(tpu: settings.Devices) -> tf.distribute.Strategy:
     num_cores = strategy.num_replicas_in_sync
     if num_cores != tpu.num_tpu_cores:
         logging.warning(
-            "--num_tpu_cores=%d, found %d", tpu.num_tpu_cores, num_cores
+            f"--num_tpu_cores={tpu.num_tpu_cores}, found {num_cores}"
         )
     return strategy
 

@@ -166,9 +166,8 @@ def load(
     except errors.InputError as error:
         logging.warning(
             "the output makes other vectors of texts than sentence-transformers"
-            " with the input, as %s is not copied: %s",
-            sentence_modules.MODULES,
-            error,
+            f" with the input, as {sentence_modules.MODULES} is not copied: "
+            f"{error}"
         )
     return Checkpoint(
         config=config,
@@ -197,9 +196,8 @@ def _training_state(source: Source, tensors: dict) -> dict:
             state[name] = tensor
     if not state:
         logging.warning(
-            "--noslim: %s has no step and no optimizer slots with the names of "
-            "google-research/bert",
-            source.path,
+            f"--noslim: {source.path} has no step and no optimizer slots with "
+            "the names of google-research/bert"
         )
     return state
 
@@ -241,10 +239,9 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
         written = os.path.join(directory, tensorflow_checkpoints.PREFIX)
         if checkpoint.config.hidden_act == "gelu_erf":
             logging.warning(
-                'hidden_act is "gelu_erf" in %s: google-research/bert has only '
-                'the tanh form and refuses it; do not write "gelu" there, the '
-                "outputs would differ",
-                model_directory.RELEASED_CONFIG,
+                f'hidden_act is "gelu_erf" in {model_directory.RELEASED_CONFIG}'
+                ": google-research/bert has only the tanh form and refuses it; "
+                'do not write "gelu" there, the outputs would differ'
             )
         model_directory.write_configs(
             directory, checkpoint.config, checkpoint.settings
@@ -314,10 +311,8 @@ def _settings(
         problem_type = problem_type or "regression"
     if labels is not None and len(labels) != count:
         logging.warning(
-            "%s names %d labels, but the classifier has %d",
-            source.directory,
-            len(labels),
-            count,
+            f"{source.directory} names {len(labels)} labels, but the "
+            f"classifier has {count}"
         )
         labels = None
     return dataclasses.replace(
@@ -367,12 +362,10 @@ def add_words(
     distinct.pop("", None)
     words = [word for word in distinct if word not in old.vocabulary.ids]
     if len(words) < len(distinct):
+        known = [word for word in distinct if word in old.vocabulary.ids]
         logging.warning(
-            "%s: the vocabulary has %d of the %d words already, e.g. %s",
-            where,
-            len(distinct) - len(words),
-            len(distinct),
-            next(word for word in distinct if word in old.vocabulary.ids),
+            f"{where}: the vocabulary has {len(known)} of the {len(distinct)} "
+            f"words already, e.g. {known[0]}"
         )
     if not words:
         return checkpoint

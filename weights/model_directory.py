@@ -156,9 +156,8 @@ def save(
     file_system.make_folder(directory)
     if tokenizer is None:
         logging.warning(
-            "%s has no vocab.txt: the vocabulary is not known; --vocab_file "
-            "names it",
-            directory,
+            f"{directory} has no vocab.txt: the vocabulary is not known; "
+            "--vocab_file names it"
         )
     else:
         max_length = model.config.max_position_embeddings

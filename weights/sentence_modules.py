@@ -89,12 +89,8 @@ class SentenceModules:
             current = getattr(self, name)
             if self.folder is not None and current not in (value, None):
                 logging.warning(
-                    "--%s=%s is used, given or by default; the files of "
-                    "sentence-transformers in %s say %s",
-                    name,
-                    value,
-                    self.folder,
-                    current,
+                    f"--{name}={value} is used, given or by default; the files "
+                    f"of sentence-transformers in {self.folder} say {current}"
                 )
         return dataclasses.replace(self, **given)
 
@@ -147,9 +143,8 @@ def open_modules(
         modules = read(folder)
     elif _root(folder) is not None:
         logging.info(
-            "%s: the files of sentence-transformers make one vector of a text; "
-            "they are not used with --pooling=none",
-            folder,
+            f"{folder}: the files of sentence-transformers make one vector of "
+            "a text; they are not used with --pooling=none"
         )
     return modules.with_flags(
         pooling=pooling, normalize=normalize, max_seq_length=max_seq_length
@@ -457,10 +452,8 @@ def _warn_of_prompt(root: str) -> None:
         and prompts.get(name)
     ):
         logging.warning(
-            "%s: sentence-transformers puts %r before every text. The texts "
-            "are taken as they are: begin them with it",
-            path,
-            prompts[name],
+            f"{path}: sentence-transformers puts {prompts[name]!r} before "
+            "every text. The texts are taken as they are: begin them with it"
         )
 
 

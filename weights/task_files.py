@@ -173,13 +173,11 @@ class ModelClasses:
             return
         if list(labels) != stored and not all(map(str.isdigit, labels)):
             pairs = zip(stored, labels, strict=False)
+            order = ", ".join(f"{number} is {name}" for number, name in pairs)
             logging.warning(
-                "%s does not name its classes. Assumed, as in "
-                "google-research/bert: %s. Other projects use other orders: "
-                'correct "id2label" in its config.json%s',
-                model,
-                ", ".join(f"{number} is {name}" for number, name in pairs),
-                hint,
+                f"{model} does not name its classes. Assumed, as in "
+                f"google-research/bert: {order}. Other projects use other "
+                f'orders: correct "id2label" in its config.json{hint}'
             )
 
     def _named_order(

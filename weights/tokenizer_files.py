@@ -164,11 +164,10 @@ def _make(
     if lower_case is not None:
         settings.setdefault("do_lower_case", lower_case)
     if "do_lower_case" not in settings:
+        count = "many" if words.is_cased else "few or no"
         logging.info(
-            "%s: do_lower_case=%s, as its vocabulary has %s capital letters",
-            path,
-            not words.is_cased,
-            "many" if words.is_cased else "few or no",
+            f"{path}: do_lower_case={not words.is_cased}, as its vocabulary "
+            f"has {count} capital letters"
         )
         settings["do_lower_case"] = not words.is_cased
         if words.is_accented and "strip_accents" not in settings:

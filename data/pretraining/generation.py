@@ -134,9 +134,8 @@ def make(
     description = _find_complete(recipe, manifest_path, words_path)
     if description is not None:
         logging.info(
-            "%s: these %d records are complete; nothing to do.",
-            manifest_path,
-            description.record_count,
+            f"{manifest_path}: these {description.record_count} records are "
+            "complete; nothing to do."
         )
         if not file_system.exists(words_path):
             recipe.vocabulary.to_file(words_path)
@@ -270,11 +269,10 @@ def _warn_of_prose(recipe: Recipe, encoded: work_dir.EncodedBlock) -> None:
     mean = len(encoded.tokens) / max(len(encoded.lengths), 1)
     if recipe.input_format == "sentences" and mean > _LONG_SENTENCE:
         logging.warning(
-            "--input_format=sentences: the lines of %s have %.0f tokens on "
-            "average, so they are probably paragraphs; give "
-            "--input_format=paragraphs to split them into sentences",
-            recipe.input_files[0],
-            mean,
+            f"--input_format=sentences: the lines of {recipe.input_files[0]} "
+            f"have {mean:.0f} tokens on average, so they are probably "
+            "paragraphs; give --input_format=paragraphs to split them into "
+            "sentences"
         )
     if recipe.words is None or not len(encoded.tokens):
         return
@@ -282,12 +280,10 @@ def _warn_of_prose(recipe: Recipe, encoded: work_dir.EncodedBlock) -> None:
     mean = len(continues) / max((~continues).sum(), 1)
     if mean > _LONG_WORD:
         logging.warning(
-            "--words=%s: the words of %s have %.1f tokens on average, so it "
-            "was probably not divided by a segmenter; words that have more "
-            "tokens than may be predicted are never masked",
-            recipe.words,
-            recipe.input_files[0],
-            mean,
+            f"--words={recipe.words}: the words of {recipe.input_files[0]} "
+            f"have {mean:.1f} tokens on average, so it was probably not "
+            "divided by a segmenter; words that have more tokens than may be "
+            "predicted are never masked"
         )
 
 

@@ -158,25 +158,19 @@ def warn_of_normalization(tokenizer: wordpiece.Tokenizer) -> None:
     is_cased = re.search("(?<!un)cased", name) or words.is_cased
     if do_lower_case and is_cased:
         logging.warning(
-            "--do_lower_case=True: %s is the vocabulary of a cased model (%d "
-            "tokens with capitals, which no text has once it is lower-cased); "
-            "give --do_lower_case=False",
-            words.path,
-            len(words.capitalized),
+            f"--do_lower_case=True: {words.path} is the vocabulary of a cased "
+            f"model ({len(words.capitalized)} tokens with capitals, which no "
+            "text has once it is lower-cased); give --do_lower_case=False"
         )
     elif tokenizer.strips_accents and len(words.accented) > len(words) // 100:
         logging.warning(
-            "--strip_accents: %d tokens of %s have accents (%s), which no text "
-            "has once they are stripped; give --strip_accents=False",
-            len(words.accented),
-            words.path,
-            " ".join(words.accented[:5]),
+            f"--strip_accents: {len(words.accented)} tokens of {words.path} "
+            f"have accents ({' '.join(words.accented[:5])}), which no text has "
+            "once they are stripped; give --strip_accents=False"
         )
     if not do_lower_case and not is_cased:
         logging.warning(
-            "--do_lower_case=False: %s has %d tokens with capitals, so most "
-            "words that begin with one become [UNK]; give "
-            "--do_lower_case=True",
-            words.path,
-            len(words.capitalized),
+            f"--do_lower_case=False: {words.path} has "
+            f"{len(words.capitalized)} tokens with capitals, so most words "
+            "that begin with one become [UNK]; give --do_lower_case=True"
         )
