@@ -109,11 +109,13 @@ class Phase(NamedTuple):
         make_batches: returns endless batches from a given batch on.
         learner: the run's learner with another objective or preparation of
             features; None if it is the run's.
+        name: what the log calls it; "" if it is not mentioned.
     """
 
     num_steps: int
     make_batches: feed.MakeBatches
     learner: steps.Learner | None = None
+    name: str = ""
 
 
 class Hooks:
@@ -482,6 +484,8 @@ class Loop:
             return
         if first_step and progress.step == first_step:
             progress.best = None  # Each phase has its own held-out data.
+        if phase.name:
+            logging.info("phase %d: %s", index + 1, phase.name)
         if self.learner.run_clock:
             self.learner.run_clock.begin_phase()
         # Every phase has its own step, because its batches have other shapes.

@@ -287,6 +287,12 @@ class Phase(NamedTuple):
     held_out: ShardSet
     left_to_right: bool = False
 
+    @property
+    def name(self) -> str:
+        """Its sequence length, and whether it is left to right."""
+        suffix = ", left to right" if self.left_to_right else ""
+        return f"{self.lengths.max_seq_length}{suffix}"
+
 
 def open_phases(
     shards: dict[str, list[str]],
@@ -305,6 +311,7 @@ def open_phases(
       InputError: shards do not fit each other or the run.
     """
     phases = []
+    opened: dict[tuple[str, Lengths], ShardSet] = {}
     for spec in specs:
         if spec.max_seq_length > config.max_position_embeddings:
             flag = f"--max_seq_length={spec.max_seq_length}"
@@ -322,9 +329,11 @@ def open_phases(
                 lengths = Lengths(
                     spec.max_seq_length, spec.max_predictions_per_seq
                 )
-            sets[flag] = _open_set(
-                flag, paths, lengths, config, tokenizer, has_pairs
-            )
+            if (flag, lengths) not in opened:
+                opened[flag, lengths] = _open_set(
+                    flag, paths, lengths, config, tokenizer, has_pairs
+                )
+            sets[flag] = opened[flag, lengths]
         train = sets["input_file"]
         held_out = sets.get("eval_file", train)
         phases.append(

@@ -156,6 +156,7 @@ class PretrainingJob(loop.Hooks):
                     phase.num_steps,
                     phase.train.train_batches(*self._order(index)),
                     causal_learner if phase.left_to_right else learner,
+                    f"length {phase.name}" if len(self.phases) > 1 else "",
                 )
                 for index, phase in enumerate(self.phases)
             ],
@@ -329,11 +330,8 @@ class PretrainingJob(loop.Hooks):
             for name, records in sets.items():
                 total = sum(records.counts)
                 passes = read / total if name == "training" else ""
-                length = str(phase.lengths.max_seq_length)
-                if phase.left_to_right:
-                    length += ", left to right"
                 shards = len(records.paths)
-                data.append([name, length, shards, total, passes])
+                data.append([name, phase.name, shards, total, passes])
         baseline = {}
         part = self.config.eval_batch_size, self._num_batches(last.held_out)
         if self.objective.name != "left_to_right":
