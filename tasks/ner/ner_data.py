@@ -32,8 +32,6 @@ _ENDINGS = (".txt", ".conll", *word_files.TABLE_FORMS)
 _SPAN_LIKE = re.compile(
     r"^\"?(?:[biesBIES][-_].|o$|0$|\*$|\(.)|.[-_][BIES]$|.\)$"
 )
-# Prefixes without a type, as in files of word segmentation.
-_PREFIXES = {*"BIESMLUO"}
 # Several tags for one word, as in B-PER|I-ORG.
 _SEVERAL = re.compile(r".[|/,;+ ][BIESLUM]-.")
 _MANY_TAGS = 500
@@ -444,9 +442,7 @@ def _warn_of_plain(
     odd = [
         kind
         for kind in kinds
-        if kind == tag_spans.OUTSIDE
-        or _SPAN_LIKE.search(kind)
-        or (_PREFIXES.issuperset(kinds) and len(kinds) > 1)
+        if kind == tag_spans.OUTSIDE or _SPAN_LIKE.search(kind)
     ]
     if odd:
         digit = "no entity is the letter O, not the digit 0; "

@@ -10,7 +10,8 @@ The four schemes of tags:
 
 BILOU's L- and U- are read as E- and S-, BMES's M- as I-. A tag that the scheme
 does not allow, such as an I- after O, begins a span, as in conlleval, the
-script of the CoNLL shared tasks.
+script of the CoNLL shared tasks. Where there is one type only, all tags may be
+prefixes alone, such as B, I and O: the type is called _, as in seqeval.
 
 A predicted span is correct if its first word, its last word and its type are
 correct. The scores are printed as by conlleval, which calls spans phrases:
@@ -22,7 +23,7 @@ correct. The scores are printed as by conlleval, which calls spans phrases:
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from foundation import errors
 
 IOB1, BIO2, IOBES, PLAIN = "iob1", "bio2", "iobes", "plain"
 OUTSIDE = "O"
+UNTYPED = "_"
 _ALIASES = {"L": "E", "U": "S", "M": "I"}
 _PREFIXES = frozenset("BIESLUM")
 
@@ -44,13 +46,22 @@ class Span(NamedTuple):
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Returns prefix and type: ("B", "PER"), ("O", ""), or ("", tag)."""
+    """Returns prefix and type: ("B", "PER"), ("O", ""), or ("", tag).
+
+    The type of a prefix alone is UNTYPED.
+    """
     if tag == OUTSIDE:
         return OUTSIDE, ""
+    if tag in _PREFIXES:
+        return _ALIASES.get(tag, tag), UNTYPED
     prefix, hyphen, kind = tag.partition("-")
     if hyphen and kind and prefix in _PREFIXES:
         return _ALIASES.get(prefix, prefix), kind
     return "", tag
+
+
+def _tag(prefix: str, kind: str) -> str:
+    return prefix if kind == UNTYPED else f"{prefix}-{kind}"
 
 
 def spans(tags: Sequence[str], *, is_plain: bool = False) -> list[Span]:
@@ -85,13 +96,13 @@ def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
     before = Span(0, 0, "")
     for span in spans(tags):
         size = span.end - span.start
-        converted[span.start : span.end] = [f"I-{span.type}"] * size
+        converted[span.start : span.end] = [_tag("I", span.type)] * size
         is_neighbor = (before.end, before.type) == (span.start, span.type)
         if scheme != IOB1 or is_neighbor:
-            converted[span.start] = f"B-{span.type}"
+            converted[span.start] = _tag("B", span.type)
         if scheme == IOBES:
             prefix = "E" if size > 1 else "S"
-            converted[span.end - 1] = f"{prefix}-{span.type}"
+            converted[span.end - 1] = _tag(prefix, span.type)
         before = span
     return converted
 
@@ -106,7 +117,7 @@ class TagStatistics:
 
     def __init__(self):
         """Counts nothing yet."""
-        self._prefixes: set[str] = set()
+        self._tags: set[str] = set()
         self._not_iob1 = self._not_bio2 = 0
 
     def add(self, sentences: Iterable[Sequence[str]]) -> None:
@@ -115,7 +126,7 @@ class TagStatistics:
             kind_before = ""
             for tag in tags:
                 prefix, kind = split_tag(tag)
-                self._prefixes.add(prefix)
+                self._tags.add(tag)
                 self._not_bio2 += prefix == "I" and kind != kind_before
                 self._not_iob1 += prefix == "B" and kind != kind_before
                 kind_before = kind
@@ -123,11 +134,26 @@ class TagStatistics:
     @property
     def scheme(self) -> str:
         """The scheme of the tags; BIO2 if all are O."""
-        if not self._prefixes & {"B", "I", "E", "S"}:
-            return PLAIN if "" in self._prefixes else BIO2
-        if self._prefixes & {"E", "S"}:
+        prefixes = {split_tag(tag)[0] for tag in self._tags}
+        if _are_plain(self._tags):
+            return PLAIN
+        if prefixes & {"E", "S"}:
             return IOBES
         return IOB1 if self._not_iob1 < self._not_bio2 else BIO2
+
+
+def _are_plain(tags: Collection[str]) -> bool:
+    """Returns whether no tag marks a span.
+
+    Prefixes alone do if all tags are such, and one of them is B or I.
+    """
+    parts = [split_tag(tag) for tag in tags]
+    if any(prefix and kind not in ("", UNTYPED) for prefix, kind in parts):
+        return False
+    are_prefixes = all(prefix for prefix, _ in parts)
+    return not are_prefixes or (
+        {*tags} != {OUTSIDE} and {*tags}.isdisjoint(("B", "I"))
+    )
 
 
 def recognize(sentences: Iterable[Sequence[str]]) -> str:
@@ -142,7 +168,7 @@ def labels(types: Iterable[str], scheme: str) -> list[str]:
     if scheme == PLAIN:
         return sorted(set(types))
     prefixes = "BIES" if scheme == IOBES else "BI"
-    rest = [f"{p}-{kind}" for kind in sorted(set(types)) for p in prefixes]
+    rest = [_tag(p, kind) for kind in sorted(set(types)) for p in prefixes]
     return [OUTSIDE, *rest]
 
 
@@ -154,7 +180,7 @@ def scheme_of(names: Sequence[str]) -> str:
     """
     parts = [split_tag(name) for name in names]
     prefixes = {prefix for prefix, _ in parts}
-    if "" in prefixes:
+    if "" in prefixes or _are_plain(names):
         return PLAIN
     if prefixes & {"E", "S"}:
         return IOBES

@@ -402,8 +402,11 @@ def _stored_names(path: str, field: str) -> list[str] | None:
         metadata = parquet.read_schema(raw).metadata or {}
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
-        return list(features[field]["feature"]["names"])
-    except (KeyError, TypeError, ValueError):
+        feature = features[field]
+        # Older files have a list of the one kind of items.
+        items = feature[0] if isinstance(feature, list) else feature["feature"]
+        return list(items["names"])
+    except (IndexError, KeyError, TypeError, ValueError):
         return None
 
 
@@ -635,13 +638,24 @@ def types(sentences: Sentences, scheme: str) -> list[str]:
     first_words: dict[str, int] = {}
     for i, tag in enumerate(_tags(sentences)):
         first_words.setdefault(tag, i)
-    result = set()
+    result: set[str] = set()
     for tag, i in first_words.items():
         try:
             if (kind := tag_spans.type_of(tag, scheme)) is not None:
                 result.add(kind)
         except errors.InputError as error:
             raise errors.InputError(f"{sentences.where(i)}: {error}") from error
+    is_mixed = tag_spans.UNTYPED in result and len(result) > 1
+    if scheme != tag_spans.PLAIN and is_mixed:
+        tag = next(
+            tag
+            for tag in first_words
+            if tag_spans.split_tag(tag)[1] == tag_spans.UNTYPED
+        )
+        raise errors.InputError(
+            f"{sentences.where(first_words[tag])}: tag {tag!r} has no type, "
+            "but others have"
+        )
     return sorted(result)
 
 

@@ -64,6 +64,34 @@ def test_tags_without_prefix_are_plain_and_only_o_is_none():
     assert tag_spans.recognize([["O"], ["O"]]) == "bio2"
 
 
+@pytest.mark.parametrize(
+    ("tags", "scheme", "spans"),
+    [
+        ("O B I O B", tag_spans.BIO2, [(1, 3), (4, 5)]),
+        ("O I I O B", tag_spans.IOB1, [(1, 3), (4, 5)]),
+        ("B M E S B E", tag_spans.IOBES, [(0, 3), (3, 4), (4, 6)]),
+    ],
+)
+def test_prefixes_alone_mark_spans_of_one_type(tags, scheme, spans):
+    tags = tags.split()
+    if scheme == tag_spans.BIO2:
+        assert tag_spans.recognize([tags]) == scheme
+    assert tag_spans.spans(tags) == [(*span, "_") for span in spans]
+    converted = tag_spans.convert_tags(tags, tag_spans.BIO2)
+    assert set(converted) <= {*tag_spans.labels(["_"], tag_spans.BIO2)}
+    assert tag_spans.labels(["_"], tag_spans.BIO2) == ["O", "B", "I"]
+    assert tag_spans.scheme_of(["O", "B", "I"]) == tag_spans.BIO2
+    assert tag_spans.spans(converted) == tag_spans.spans(tags)
+    assert tag_spans.score([tags], [tags]).total.f1 == 1
+
+
+@pytest.mark.parametrize("tags", ["B X O", "S L", "NN B"])
+def test_letters_among_other_tags_are_plain(tags):
+    tags = tags.split()
+    assert tag_spans.recognize([tags]) == tag_spans.PLAIN
+    assert tag_spans.scheme_of(tags) == tag_spans.PLAIN
+
+
 def test_spans_of_tags_that_no_scheme_allows_are_conllevals():
     tags = "I-A I-B O I-A".split()
     assert tag_spans.spans(tags) == [(0, 1, "A"), (1, 2, "B"), (3, 4, "A")]

@@ -235,6 +235,8 @@ def test_tags_that_are_none_are_named_with_their_line(read):
         word_files.types(found, "bio2")
     with pytest.raises(errors.InputError, match=":2: tag '0' .*letter O"):
         word_files.types(read("a I-X\nb 0\n"), "bio2")
+    with pytest.raises(errors.InputError, match=":2: tag 'B' has no type"):
+        word_files.types(read("a I-X\nb B\n"), "bio2")
     labels = ["O", "B-LOC", "I-LOC"]
     with pytest.raises(errors.InputError, match=":3: tag 'X-Y'"):
         word_files.encode_tags(found, "bio2", labels)
@@ -391,10 +393,11 @@ def write_rows(path, rows, compress=lambda data: data):
     return str(path)
 
 
-def write_parquet(path, rows, names=None):
+def write_parquet(path, rows, names=None, *, is_older=False):
     table = pyarrow.Table.from_pylist(rows)
     if names:
-        kind = {"feature": {"names": names, "_type": "ClassLabel"}}
+        items = {"names": names, "_type": "ClassLabel"}
+        kind = [items] if is_older else {"feature": items}
         info = {"info": {"features": {"ner_tags": kind}}}
         table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
     parquet.write_table(table, path)
@@ -441,6 +444,7 @@ def test_parquet_may_name_its_integers(tmp_path, caplog):
     path = tmp_path / "a.parquet"
     check(read_table(write_parquet(path, ROWS)))
     check(read_table(write_parquet(path, NUMBERED, NAMES)))
+    check(read_table(write_parquet(path, NUMBERED, NAMES, is_older=True)))
     check(read_table(write_parquet(path, NUMBERED), tag_names=NAMES))
     write_parquet(path, NUMBERED, NAMES[::-1])
     assert not caplog.text
