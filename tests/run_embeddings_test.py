@@ -165,6 +165,23 @@ def test_the_files_of_the_start_decide_without_flags(
     assert (found.pooling, found.normalize) == expected
 
 
+def test_a_folder_of_pairs_names_the_model(root, tmp_path):
+    (tmp_path / "pairs").mkdir()
+    write_pairs(tmp_path / "pairs" / "a.csv", 4, ("anchor", "positive"))
+    config = config_flags.build(
+        run_embeddings.EmbeddingsConfig,
+        do_train=True,
+        train_file=f"{tmp_path}/pairs/",
+        init_checkpoint=str(root / "encoder"),
+        output_dir=str(tmp_path / "out"),
+        max_seq_length=16,
+    )
+    card = EmbeddingsTask(config, source.resolve(config)).card(
+        config_flags.flat_values(config)
+    )
+    assert card.title.endswith(": pairs")
+
+
 def test_a_score_beyond_the_largest_names_its_row(root, capsys):
     path = root / "large.csv"
     path.write_text("sentence1,sentence2,score\nq1,a1,1\nq2,a2,4.5\n")

@@ -175,7 +175,7 @@ class EmbeddingsTask:
 
     def _title(self, flags: Mapping[str, Any]) -> str:
         path = flags.get("train_file") or self._sets[DEV].texts.path
-        return f"{_KIND.title}: {os.path.basename(path)}"
+        return f"{_KIND.title}: {os.path.basename(path.rstrip('/'))}"
 
     def scores(self, values: Mapping[str, float], step: int) -> Scores:
         """See jobs.task.Task."""
