@@ -30,15 +30,6 @@ from typing import Literal
 from foundation import config_flags
 
 field = config_flags.field
-_SQUAD_FLAGS = (
-    "doc_stride",
-    "max_query_length",
-    "n_best_size",
-    "max_answer_length",
-    "version_2_with_negative",
-    "null_score_diff_threshold",
-    "exact_answers",
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,6 +144,7 @@ class ExportConfig:
     @property
     def options(self) -> "opened_model.Options":
         """The flags that determine the graph."""
+        squad_flags = AnswerSettings().besides_length
         names = None
         if self.label_names is not None:
             names = [name.strip() for name in self.label_names.split(",")]
@@ -163,7 +155,7 @@ class ExportConfig:
             precision="float32" if self.format == "onnx" else self.precision,
             labels=names,
             text_pair=self.text_pair,
-            squad={name: getattr(self, name) for name in _SQUAD_FLAGS},
+            squad={name: getattr(self, name) for name in squad_flags},
             document_context=self.document_context == "maximal",
             top_k=self.top_k,
             pooling=self.pooling,
@@ -176,6 +168,7 @@ config_flags.parse_early(ExportConfig, __name__)
 
 from foundation import errors, hub
 from jobs import early_checks
+from tasks.squad.settings import AnswerSettings
 from weights import kinds
 
 

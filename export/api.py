@@ -209,15 +209,7 @@ def load(
       InputError: there is no model, it was not trained for the task, or an
         option does not fit. The message is one line.
     """
-    if pooling == "none":
-        raise errors.InputError("pooling='none': only for graphs")
-    try:
-        path = os.fspath(path)
-    except TypeError:
-        raise errors.InputError(
-            f"a path is needed, not {_shown(path)}"
-        ) from None
-    if not isinstance(path, str):
+    if not isinstance(path, str | os.PathLike):
         raise errors.InputError(f"a path of text is needed, not {_shown(path)}")
     options = opened_model.Options(
         task=task,
@@ -233,7 +225,7 @@ def load(
         layer=layer,
         normalize=normalize,
     )
-    opened = opened_model.OpenedModel(path, options)
+    opened = opened_model.OpenedModel(os.fspath(path), options)
     opened.check_options()
     return MODELS[opened.task](opened)
 

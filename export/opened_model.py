@@ -65,32 +65,14 @@ _TASKS_OF = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a model is opened; None for what the model itself determines.
+    """How a model is opened: the arguments of `api.load`, which explains them.
+
+    None is what the model itself determines.
 
     Attributes:
-      task: an export_name of weights.kinds; by default that of the head.
-      max_seq_length: the most tokens of a text, or of a window; by default as
-        the model was trained.
-      batch_size: the number of texts that are computed together, except in a
-        graph.
-      precision: "float32", "bfloat16", or "auto" for the faster one.
-      labels: the names of the outputs, in their order, of a classifier or
-        tagger whose checkpoint does not name them.
-      new_head: whether the layer of the outputs gets random weights, to be
-        trained for the task, which is then given.
       text_pair: whether the graph of a sentence task takes pairs of texts;
-        `bert.load` refuses it.
+        `api.load` does not have it.
       squad: flags of run_squad.py -> value, or None if it is not given.
-      document_context: whether a tagger reads the sentences around each one, as
-        with --document_context=maximal.
-      top_k: the number of words for each [MASK].
-      pooling: how embeddings are made: one of sentence_modules.POOLINGS, or
-        several with commas, which are joined; "none", which `bert.load`
-        refuses, for the embeddings of all tokens. By default as the files of
-        sentence-transformers say, "mean" without them.
-      layer: the layer that embeddings are made from; -1 is the last.
-      normalize: whether embeddings have length 1; by default as these files
-        say, False without them.
     """
 
     task: str | None = None
@@ -141,10 +123,8 @@ class Options:
                 "order of the outputs"
             )
         known = sentence_modules.POOLINGS
-        names = str(self.pooling).split(",")
-        if self.pooling not in (None, sentence_modules.NO_POOLING) and not all(
-            name in known for name in names
-        ):
+        pooling = self.pooling
+        if pooling is not None and not {*str(pooling).split(",")} <= {*known}:
             raise errors.InputError(
                 f"pooling={self.pooling!r}: none of {', '.join(known)}"
             )
@@ -423,8 +403,7 @@ class OpenedModel:
           InputError: options.squad has an unknown flag, or max_seq_length is
             too small.
         """
-        values = config_flags.flat_values(AnswerSettings())
-        del values["max_seq_length"]  # It is an option of its own.
+        values = AnswerSettings().besides_length
         for name in values:
             if self.trained.get(name) is not None:
                 values[name] = self.trained[name]

@@ -18,10 +18,9 @@ from data.tokenization import normalization
 from data.tokenization.graph_tokenization import TokensWithOffsets
 from export import model_inputs, text_graph
 from export.opened_model import OpenedModel
-from foundation import config_flags
 from tasks.squad import dataset, decoding, windowing
+from tasks.squad.settings import NUM_SPECIAL
 
-_NUM_SPECIAL = 3  # [CLS], [SEP], [SEP]
 _STARTS_WORD = 1 << 21  # Larger than any code point.
 
 
@@ -70,8 +69,7 @@ class AnswerGraph(text_graph.TextGraph):
         """Loads a model of SQuAD 1.1 or 2.0."""
         task_model, settings = opened.answerer()
         super().__init__(opened, task_model.model)
-        self.settings = config_flags.flat_values(settings)
-        del self.settings["max_seq_length"]  # It is beside them in export.json.
+        self.settings = settings.besides_length
         self._sizes, self._rules = settings.windows, settings.rules
         self._threshold = settings.threshold
 
@@ -119,7 +117,7 @@ class AnswerGraph(text_graph.TextGraph):
         )
         begin = documents.row_splits[:-1]
         num_tokens = documents.row_splits[1:] - begin
-        room = sizes.max_seq_length - queries.row_lengths() - _NUM_SPECIAL
+        room = sizes.max_seq_length - queries.row_lengths() - NUM_SPECIAL
         parts = model_inputs.divide(num_tokens, room, sizes.doc_stride)
         has_tokens = parts.lengths > 0
         rows, starts, lengths = (tf.boolean_mask(x, has_tokens) for x in parts)
@@ -176,10 +174,7 @@ class AnswerGraph(text_graph.TextGraph):
         return Spans(*(tf.boolean_mask(x, is_best) for x in spans))
 
     def _answers(
-        self,
-        spans: Spans,
-        nulls: tf.Tensor,
-        documents: TokensWithOffsets,
+        self, spans: Spans, nulls: tf.Tensor, documents: TokensWithOffsets
     ) -> dict[str, tf.Tensor]:
         """Returns the outputs; see decoding._answer_list.
 
@@ -473,8 +468,7 @@ class _Letters:
             return (
                 (first - distance >= low)
                 & tf.equal(
-                    tf.gather(self._codes, first),
-                    tf.gather(self._codes, begin),
+                    tf.gather(self._codes, first), tf.gather(self._codes, begin)
                 )
                 & tf.equal(
                     tf.gather(others, last), tf.gather(others, first + 1)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from foundation import config_flags
 from jobs import run_config
@@ -28,10 +28,7 @@ class WindowSizes:
         at_least=1,
     )
     max_query_length: int = field(
-        "Tokens; longer questions are cut.",
-        64,
-        affects="records",
-        at_least=1,
+        "Tokens; longer questions are cut.", 64, affects="records", at_least=1
     )
 
     def __post_init__(self):
@@ -60,10 +57,7 @@ class AnswerRules:
         at_least=1,
     )
     max_answer_length: int = field(
-        "The most tokens of an answer.",
-        30,
-        affects="evaluation",
-        at_least=1,
+        "The most tokens of an answer.", 30, affects="evaluation", at_least=1
     )
     exact_answers: bool = field(
         "Answer with the characters of the tokens instead of projecting them "
@@ -89,6 +83,13 @@ class AnswerSettings:
     null_score_diff_threshold: float = field(
         "Null odds above which there is no answer, in SQuAD 2.0.", 0.0
     )
+
+    @property
+    def besides_length(self) -> dict[str, Any]:
+        """Flag -> value, without max_seq_length, which all tasks have."""
+        values = config_flags.flat_values(self)
+        del values["max_seq_length"]
+        return values
 
     @property
     def threshold(self) -> float | None:
