@@ -269,11 +269,7 @@ from absl import logging
 import foundation.tensorflow_setup  # noqa: F401
 from data import corpus, workers
 from data.pretraining import dry_run, generation, instances, masking, packing
-from data.pretraining.recipe import (
-    Recipe,
-    digest_files,
-    warn_of_normalization,
-)
+from data.pretraining.recipe import Recipe, digest_files, warn_of_normalization
 from data.tokenization import wordpiece
 from data.tokenization.vocabulary import Vocabulary
 

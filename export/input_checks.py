@@ -55,9 +55,7 @@ class _Check(NamedTuple):
     line: Callable[[tf.Tensor], Sequence[Any]]
 
 
-def texts(
-    inputs: Mapping[str, tf.Tensor],
-) -> dict[str, tf.Tensor]:
+def texts(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Refuses different numbers of rows, and rows without an ending.
 
     Args:

@@ -123,9 +123,7 @@ def has_most_context(
     index = tf.range(tf.size(items, tf.int64))
     # Of windows with equal context, the first.
     first = tf.math.unsorted_segment_min(
-        tf.boolean_mask(index, is_best),
-        tf.boolean_mask(items, is_best),
-        count,
+        tf.boolean_mask(index, is_best), tf.boolean_mask(items, is_best), count
     )
     return tf.equal(tf.gather(first, items), index)
 

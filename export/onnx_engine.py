@@ -343,10 +343,7 @@ class Model:
         )
 
     def _answer(
-        self,
-        prompt: prompt_lib.Prompt,
-        question: list[str],
-        context: list[str],
+        self, prompt: prompt_lib.Prompt, question: list[str], context: list[str]
     ) -> dict[str, Any]:
         pairs = prompt.answers(list(zip(question, context, strict=True)))
         chosen = [entry for entry, _ in pairs]

@@ -24,13 +24,7 @@ from absl import logging
 from onnxruntime import quantization
 from onnxruntime.quantization import quant_utils
 
-from export import (
-    onnx_graph,
-    onnx_names,
-    saved_model,
-    served_model,
-    text_graph,
-)
+from export import onnx_graph, onnx_names, saved_model, served_model, text_graph
 from foundation import atomic, errors
 from tasks.ner import tagging
 from weights import kinds, model_directory, tokenizer_files

@@ -103,11 +103,7 @@ class _PackInputs(tf.Module):
 class _ExportedModel(tf.Module):
     """All that a SavedModel contains."""
 
-    def __init__(
-        self,
-        graph: text_graph.TextGraph,
-        vocab_file: str,
-    ):
+    def __init__(self, graph: text_graph.TextGraph, vocab_file: str):
         super().__init__()
         tokenizer = graph.tokenizer
         self.weights = [variable.value for variable in graph.model.weights]

@@ -418,9 +418,7 @@ def load(
 
 
 def open_all(
-    models: str,
-    engine: served_model.Engine,
-    batching: Batching = DEFAULTS,
+    models: str, engine: served_model.Engine, batching: Batching = DEFAULTS
 ) -> dict[str, Servable]:
     """Loads the models that a flag names.
 

@@ -164,10 +164,7 @@ class Windows(NamedTuple):
 
 
 def find_windows(
-    words: raw_text.Words,
-    splits: tf.Tensor,
-    room: int,
-    document_context: bool,
+    words: raw_text.Words, splits: tf.Tensor, room: int, document_context: bool
 ) -> Windows:
     """Arranges words in windows as tasks.ner.windowing does.
 

@@ -16,12 +16,7 @@ from absl import logging
 
 from data import examples
 from data.tokenization import wordpiece
-from export import (
-    model_inputs,
-    question_answering,
-    tagging,
-    text_graph,
-)
+from export import model_inputs, question_answering, tagging, text_graph
 from export.opened_model import OpenedModel
 from foundation import errors
 from tasks.classification import sentence_tasks

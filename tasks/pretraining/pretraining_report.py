@@ -465,10 +465,7 @@ def _samples(lines: Sequence[_Samples]) -> Markup:
 
 
 def _predicted(
-    samples: Sequence[_Sample],
-    number: int,
-    mask: _Mask,
-    count: int,
+    samples: Sequence[_Sample], number: int, mask: _Mask, count: int
 ) -> str:
     """Returns predictions for a mask at another step, if it had the mask.
 

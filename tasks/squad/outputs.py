@@ -213,10 +213,7 @@ def write_set(
       output: files of the run.
       step: training step of the model; None for an ensemble.
     """
-    names = (
-        *_PREDICTION_FILES,
-        *(RESULT_FILES if evaluation.values else ()),
-    )
+    names = (*_PREDICTION_FILES, *(RESULT_FILES if evaluation.values else ()))
     question_set = evaluation.question_set
     output.keep_other_sets(
         *names,
