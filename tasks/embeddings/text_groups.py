@@ -137,7 +137,8 @@ def open_groups(path: str, flag: str) -> TextGroups:
         rows = _with_warnings(_rows(paths, form), names)
         if kind == NLI:
             return _triples(rows, form)
-        return _groups(rows, names[: 3 - (kind == SCORES)], form, kind)
+        text_names = [name for name in names if name != "score"]
+        return _groups(rows, text_names, form, kind)
 
     num_texts = 3 if kind == NLI or _NEGATIVE in names else 2
     texts = Examples(read, path)

@@ -276,11 +276,6 @@ def as_json(text: str, masks: Sequence[Sequence[Candidate]]) -> str:
 def fill_text(filler: MaskFiller, text: str, *, top_k: int) -> str:
     """Returns --text and its tokens, as `describe` does.
 
-    Args:
-      filler: the filler of the model.
-      text: a text with masks.
-      top_k: number of tokens for each mask.
-
     Raises:
       InputError: the text cannot be filled; see encode_texts.
     """
@@ -296,11 +291,6 @@ def fill_stream(filler: MaskFiller, stream: TextIO, *, top_k: int) -> int:
 
     Blank lines are skipped. A line that cannot be filled gets a message on
     standard error.
-
-    Args:
-      filler: the filler of the model.
-      stream: the keyboard or the pipe.
-      top_k: number of tokens for each mask.
 
     Returns:
       The exit code: 2 if a line of a pipe cannot be filled, else 0.
@@ -364,11 +354,7 @@ def fill_file(
 ) -> None:
     """Fills the masks of all lines; blank lines are skipped.
 
-    Args:
-      filler: the filler of the model.
-      lines: the texts.
-      top_k: number of tokens for each mask.
-      output_file: JSON lines; None prints what `describe` returns.
+    It writes JSON lines to `output_file`; None prints what `describe` returns.
 
     Raises:
       InputError: a line cannot be filled; then no line is filled.

@@ -14,7 +14,7 @@ of segments stay as they were stored.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -24,13 +24,6 @@ from data.tokenization import vocabulary as vocabularies
 from data.tokenization import wordpiece
 from foundation import errors
 from tasks.pretraining import objectives
-
-
-class Fractions(NamedTuple):
-    """The fraction of tokens to predict, in the first and the last step."""
-
-    first: float
-    last: float
 
 
 def find_rule(
@@ -83,7 +76,7 @@ def make(
     """Returns the object that draws the masks of shards again.
 
     Args:
-      fractions: see Fractions.
+      fractions: of the tokens to predict, in the first and the last step.
       paths: the shards.
       do_whole_word_mask: the flag, which replaces the manifests' value.
       tokenizer: tokenizer of the records, with their vocabulary; None if it is
@@ -99,7 +92,7 @@ def make(
             "[CLS], [SEP] and [MASK] are; give --vocab_file"
         )
     return RedrawnMasks(
-        fractions=Fractions(*fractions),
+        fractions=fractions,
         rule=find_rule(paths, do_whole_word_mask),
         vocabulary=tokenizer.vocabulary,
         seed=seed,
@@ -111,13 +104,13 @@ class RedrawnMasks:
     """Draws the masks of a step.
 
     Attributes:
-      fractions: the fractions of tokens to predict.
+      fractions: of the tokens to predict, in the first and the last step.
       rule: the rule: the words that are predicted, and what replaces them.
       vocabulary: vocabulary of the records.
       seed: seed of all random choices.
     """
 
-    fractions: Fractions
+    fractions: tuple[float, float]
     rule: masking.MaskingRule
     vocabulary: vocabularies.Vocabulary
     seed: int

@@ -264,7 +264,7 @@ def max_context(
     Returns:
       bool [sum of lengths].
     """
-    left = _count_up(lengths)
+    left = sequences.ranges(np.zeros_like(lengths), lengths)
     # Number the tokens of all texts, so that a token has the same number in
     # all of its windows.
     ends = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
@@ -323,11 +323,6 @@ def answers_in_no_window(
         elif not question.is_impossible:
             rows.append((question.id, "no window has all of its answer"))
     return rows
-
-
-def _count_up(counts: np.ndarray) -> np.ndarray:
-    """Returns 0, 1, ..., count - 1 for each count, concatenated."""
-    return sequences.ranges(np.zeros_like(counts), counts)
 
 
 def _splits(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
