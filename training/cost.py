@@ -38,34 +38,13 @@ _ALLOCATED = 1.2  # Bytes of the process per byte of tensors.
 
 # Operations whose result is their input, or an element of it.
 _ALIASES = frozenset(
-    (
-        "ExpandDims",
-        "Identity",
-        "IdentityN",
-        "PreventGradient",
-        "ReadVariableOp",
-        "Reshape",
-        "Squeeze",
-        "StopGradient",
-    )
+    "ExpandDims Identity IdentityN PreventGradient ReadVariableOp Reshape "
+    "Squeeze StopGradient".split()
 )
 # Operations that may write their result over an input of the same size.
 _IN_PLACE = frozenset(
-    (
-        "Add",
-        "AddN",
-        "AddV2",
-        "BiasAdd",
-        "Mul",
-        "Neg",
-        "RealDiv",
-        "Rsqrt",
-        "SelectV2",
-        "Softmax",
-        "Square",
-        "Sub",
-        "Tanh",
-    )
+    "Add AddN AddV2 BiasAdd Mul Neg RealDiv Rsqrt SelectV2 Softmax Square Sub "
+    "Tanh".split()
 )
 _PRODUCTS = ("MatMul", "BatchMatMulV2", "BatchMatMulV3")
 

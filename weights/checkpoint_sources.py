@@ -59,15 +59,9 @@ _EXPORTED_FROM = (
 _TENSORFLOW_FILE = re.compile(r"\.(?:meta|index|data-\d+-of-\d+)$")
 # Hyperparameters that weights depend on.
 _MUST_AGREE = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
+    "vocab_size hidden_size num_hidden_layers num_attention_heads "
+    "intermediate_size hidden_act max_position_embeddings type_vocab_size"
+).split()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
