@@ -408,12 +408,11 @@ def _warn_of_long_document(
     if count > _TABLE_TOKENS[1]:
         first = text.tokens[begin[longest] :][:_TOKENS_SHOWN]
         first, _ = white_space.unmarked(first)
+        begins = " ".join(recipe.vocabulary.tokens[i] for i in first)
         logging.warning(
-            "--input_file: the document that begins with '%s' has %d tokens; "
-            "one process holds the instances of a document, so put blank lines "
-            "between its parts",
-            " ".join(recipe.vocabulary.tokens[i] for i in first),
-            count,
+            f"--input_file: the document that begins with '{begins}' has "
+            f"{count} tokens; one process holds the instances of a document, "
+            "so put blank lines between its parts"
         )
 
 
@@ -423,21 +422,19 @@ def _warn_of_pairs(
     """Logs a warning if the text can hardly teach the next sentence."""
     is_random = pairs.random_next / pairs.instances
     lost = pairs.lost_pieces / counts["pieces"] / recipe.pairing.dupe_factor
+    tokens = counts["pieces"] / counts["sentences"]
+    sentences = counts["sentences"] / counts["documents"]
     if is_random > _MOST_RANDOM or lost > _MOST_LOST:
+        hint = ""
+        if sentences < _FEW_SENTENCES:
+            hint = "; a blank line ends a document, so there must be none "
+            hint += "between the sentences of one"
         logging.warning(
-            "%.0f %% of the next sentences are random and truncation drops "
-            "%.0f %% of the tokens, because sentences are long (%.0f tokens on "
-            "average) for --max_seq_length=%d, or documents short (%.1f "
-            "sentences)%s",
-            100 * is_random,
-            100 * lost,
-            counts["pieces"] / counts["sentences"],
-            recipe.pairing.max_seq_length,
-            counts["sentences"] / counts["documents"],
-            "; a blank line ends a document, so there must be none between "
-            "the sentences of one"
-            if counts["sentences"] < _FEW_SENTENCES * counts["documents"]
-            else "",
+            f"{100 * is_random:.0f} % of the next sentences are random and "
+            f"truncation drops {100 * lost:.0f} % of the tokens, because "
+            f"sentences are long ({tokens:.0f} tokens on average) for "
+            f"--max_seq_length={recipe.pairing.max_seq_length}, or documents "
+            f"short ({sentences:.1f} sentences){hint}"
         )
 
 
