@@ -298,16 +298,13 @@ def encode(
     windows: Windows | None = None,
     statistics: TokenizationStatistics | None = None,
 ) -> Features:
-    """Returns the input_ids and segment_ids of N texts; see encode_blocks.
+    """Returns the input_ids and segment_ids of N texts.
 
     Args:
-      tokenizer: tokenizer of the model.
       first: N texts.
       second: N texts, or None for single sentences.
-      max_seq_length: the longest sequence, including the special tokens.
-      num_choices: number of sequences of an example; see Features.
-      windows: see encode_blocks.
       statistics: count what is lost of the texts; None counts nothing.
+      tokenizer, max_seq_length, num_choices, windows: see encode_blocks.
     """
     blocks = []
     for i in range(0, len(first), _TEXTS_AT_ONCE):

@@ -69,9 +69,7 @@ def train_batches(
       seed: keys the order.
       lengths: the permitted ones.
       first_batch: number of batches to skip, at no cost.
-      part: number of the part to return, of num_parts equal parts of every
-        batch.
-      num_parts: number of parts, one for each worker.
+      part, num_parts: see pipelines.train_batches.
 
     Returns:
       A dict of [batch_size / num_parts, ...]; the length of sequences is

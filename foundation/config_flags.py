@@ -178,11 +178,7 @@ class Flag:
         of its elements.
       is_list: whether the value is a tuple, on the command line with commas.
       default: the value without the flag; REQUIRED if there is none.
-      help: one or two sentences.
-      affects: see stamp.Effect.
-      extendable: see stamp.Setting.
-      is_path: see stamp.Setting.
-      bounds: at_least, above, at_most, below -> number.
+      help, affects, extendable, is_path, bounds: see `field`.
       owner: the class that declares the flag.
     """
 

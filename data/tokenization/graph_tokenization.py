@@ -151,10 +151,7 @@ class TokensWithOffsets(NamedTuple):
     """The T tokens of a batch of N texts.
 
     Attributes:
-      ids: int32 [T].
-      row_splits: int64 [N + 1]; where each text begins.
-      starts: int64 [T]; the first character of each token in its text.
-      ends: int64 [T]; the character after its last.
+      ids, row_splits, starts, ends: see wordpiece.EncodingWithOffsets.
       first_codes: int64 [T]; the index of its first code in `normalized`.
       end_codes: int64 [T]; the index after that of its last.
       normalized: the texts.
