@@ -64,10 +64,10 @@ def main(config: DemoConfig) -> None:
     shutil.rmtree(config.output_dir, ignore_errors=True)
     os.makedirs(config.output_dir)
     _say("Collecting English text from the installed packages")
-    text = docstrings.collect(
+    train, held_out = docstrings.collect(
         config.output_dir, num_characters=int(config.text_megabytes * 1e6)
     )
-    print(f"{text.train} modules to train on, {text.held_out} held out")
+    print(f"{train} modules to train on, {held_out} held out")
     _vocabulary_and_records(config, path)
     _pretrain(config, path)
     _say("Filling masks")

@@ -16,7 +16,6 @@ import json
 import pathlib
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 # Packages with much prose in one style, so that phrases repeat often enough for
 # a small model to learn them.
@@ -74,14 +73,7 @@ def documents(files: Iterable[pathlib.Path]) -> Iterator[list[str]]:
             yield document
 
 
-class Collected(NamedTuple):
-    """The number of documents in each file."""
-
-    train: int
-    held_out: int
-
-
-def collect(folder: str, *, num_characters: int) -> Collected:
+def collect(folder: str, *, num_characters: int) -> tuple[int, int]:
     """Writes two corpora, one paragraph a line, a blank line between modules.
 
     Every twentieth module is held out. Labeled paragraphs are JSON lines with
@@ -90,6 +82,9 @@ def collect(folder: str, *, num_characters: int) -> Collected:
     Args:
       folder: gets train.txt, heldout.txt, train.jsonl and heldout.jsonl.
       num_characters: about how much to collect, equally from each package.
+
+    Returns:
+      The number of documents to train on, and of those held out.
     """
     names = ("train", "heldout")
     texts: dict[str, list[str]] = {name: [] for name in names}
@@ -114,7 +109,7 @@ def collect(folder: str, *, num_characters: int) -> Collected:
         for lines, ending in ((texts, "txt"), (labeled, "jsonl")):
             path = pathlib.Path(folder, f"{name}.{ending}")
             path.write_text("".join(lines[name]), encoding="utf-8")
-    return Collected(*(len(texts[name]) for name in names))
+    return len(texts["train"]), len(texts["heldout"])
 
 
 def _files(package: str) -> list[pathlib.Path]:

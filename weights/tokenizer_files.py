@@ -179,20 +179,15 @@ def _make(
             f"such as {words.capitalized[0]!r}, and never match text, which is "
             "lower-cased (do_lower_case=True)"
         )
-    if settings.get("strip_accents", settings["do_lower_case"]):
-        _warn_of_accents(words, path)
-    return wordpiece.Tokenizer(words, **settings)
-
-
-def _warn_of_accents(words: vocabulary.Vocabulary, path: str) -> None:
-    """Warns of tokens with accents if accents are stripped from text."""
-    if words.accented:
+    strips = settings.get("strip_accents", settings["do_lower_case"])
+    if strips and words.accented:
         errors.warn_once(
             f"{path}: {len(words.accented)} token(s) have accents, such as "
             f"{words.accented[0]!r}, and never match text, whose accents are "
             f'stripped; "strip_accents": false in {SETTINGS} beside the '
             "weights keeps them"
         )
+    return wordpiece.Tokenizer(words, **settings)
 
 
 def has_vocabulary(directory: str) -> bool:

@@ -148,7 +148,7 @@ class Vocabulary:
         too, as in a list of words, all capitalized words count, but more of
         them are needed.
         """
-        words = [token for token in self.ids if _has_case(token[:1])]
+        words = [x for x in self.ids if x[:1].lower() != x[:1].upper()]
         capitals = [word for word in words if word[0] != word[0].lower()]
         spelled = [word for word in words if word[0] in self.ids]
         if 2 * len(spelled) < len(words) - len(capitals):
@@ -196,10 +196,6 @@ class Vocabulary:
         """The SHA-256 of the stripped lines."""
         lines = "".join(token + "\n" for token in self.tokens)
         return hashlib.sha256(lines.encode("utf-8")).hexdigest()
-
-
-def _has_case(letter: str) -> bool:
-    return letter.lower() != letter.upper()
 
 
 def _accents(token: str) -> list[str]:

@@ -63,7 +63,7 @@ def test_collected_corpora_are_documents_of_paragraphs(collected):
     train = (folder / "train.txt").read_text().split("\n\n")
     held_out = (folder / "heldout.txt").read_text().split("\n\n")
     assert (len(train) - 1, len(held_out) - 1) == counts
-    assert counts.train > 15 * counts.held_out > 0
+    assert counts[0] > 15 * counts[1] > 0
     assert not set(train[:-1]) & set(held_out[:-1])
 
 
