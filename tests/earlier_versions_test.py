@@ -351,7 +351,7 @@ def test_a_checkpoint_of_pretraining_is_resumed_also_with_more_phases():
     data = types.SimpleNamespace(
         fingerprint="146 records in 2 shard(s) (0054627f)",
         contents="68bcedeb697fc4ba",
-        counts=[146],
+        total=146,
     )
     model = types.SimpleNamespace(config=BertConfig(**named(ARCHITECTURE)))
     job = pretraining_job.PretrainingJob(

@@ -114,3 +114,6 @@ def test_a_killed_run_of_three_phases_ends_like_one_left_alone(folder):
     model, _ = pretrained.load_masked_lm(str(killed / "best"))
     steps = loop.restore_model(model, str(killed / "best"))
     assert steps in (30, 60, 80, 90, 120)
+    report = (killed / "report.html").read_text()
+    assert "In steps 1 to 40, each token was predicted from" in report
+    assert "16, left to right" in report

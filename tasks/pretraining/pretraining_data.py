@@ -202,6 +202,11 @@ class ShardSet:
     schema: schema.Schema
     counts: list[int]
 
+    @property
+    def total(self) -> int:
+        """The number of records."""
+        return sum(self.counts)
+
     def train_batches(self, batch_size: int, seed: int) -> Callable:
         """Returns the function that makes the endless batches of training."""
         return functools.partial(
@@ -249,8 +254,7 @@ class ShardSet:
         ]
         digest = hashlib.sha256("\n".join(listed).encode()).hexdigest()
         return (
-            f"{sum(self.counts)} records in {len(self.paths)} shard(s) "
-            f"({digest[:8]})"
+            f"{self.total} records in {len(self.paths)} shard(s) ({digest[:8]})"
         )
 
     @functools.cached_property

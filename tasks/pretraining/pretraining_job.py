@@ -233,13 +233,13 @@ class PretrainingJob(loop.Hooks):
 
     def _num_batches(self, records: pretraining_data.ShardSet) -> int:
         """Returns how many batches of a set an evaluation reads."""
-        total = -(-sum(records.counts) // self.config.eval_batch_size)
+        total = -(-records.total // self.config.eval_batch_size)
         return min(self.config.max_eval_steps or total, total)
 
     def _num_evaluated(self, records: pretraining_data.ShardSet) -> int:
         """Returns how many records of a set an evaluation reads."""
         most = self._num_batches(records) * self.config.eval_batch_size
-        return min(most, sum(records.counts))
+        return min(most, records.total)
 
     def evaluate_model(self) -> str | None:
         """Evaluates the trained model, else the weights of --init_checkpoint.
@@ -261,11 +261,11 @@ class PretrainingJob(loop.Hooks):
         held_out = self.phases[-1].held_out
         values = dict(self.evaluate(len(self.phases) - 1, step or 0))
         evaluated = self._num_evaluated(held_out)
-        if evaluated < sum(held_out.counts):
+        if evaluated < held_out.total:
             logging.info(
                 "evaluated %d of %d records: --max_eval_steps=%d",
                 evaluated,
-                sum(held_out.counts),
+                held_out.total,
                 self.config.max_eval_steps,
             )
         if strategies.is_chief(self.strategy):
@@ -320,18 +320,7 @@ class PretrainingJob(loop.Hooks):
         """Writes the report; returns its warning about the result."""
         config, last = self.config, self.phases[-1]
         architecture = self.model.config
-        data, sections = [], []
-        steps_done = self._steps_done()
-        for phase, steps in zip(self.phases, steps_done, strict=True):
-            read = steps * self.config.train_batch_size
-            sets = {"training": phase.train, "held out": phase.held_out}
-            if phase.held_out is phase.train:
-                del sets["held out"]
-            for name, records in sets.items():
-                total = sum(records.counts)
-                passes = read / total if name == "training" else ""
-                shards = len(records.paths)
-                data.append([name, phase.name, shards, total, passes])
+        sections, ends = [], self._ends()
         baseline = {}
         part = self.config.eval_batch_size, self._num_batches(last.held_out)
         if self.objective.name != "left_to_right":
@@ -360,9 +349,9 @@ class PretrainingJob(loop.Hooks):
                 "layers": architecture.num_hidden_layers,
                 "hidden units": architecture.hidden_size,
                 "parameters": self.model.count_params(),
-                "training steps": sum(steps_done),
+                "training steps": ends[-1],
                 "training records": sum(
-                    sum(x.train.counts) for x in self.phases
+                    {x.lengths: x.train.total for x in self.phases}.values()
                 ),
                 "of training": progress.duration(
                     loop.training_seconds(config.output_dir)
@@ -371,20 +360,41 @@ class PretrainingJob(loop.Hooks):
             results=pretraining_report.Results(
                 values, baseline, evaluated_on=evaluated_on
             ),
-            data=data,
+            data=self._data(ends),
             sections=sections,
+            left_to_right=[
+                f"{first + 1:,} to {end:,}"
+                for phase, first, end in zip(
+                    self.phases, ends, ends[1:], strict=False
+                )
+                if phase.left_to_right and end > first
+            ],
         )
 
-    def _steps_done(self) -> list[int]:
-        """Returns how many steps of each phase the last checkpoint has done."""
+    def _data(self, ends: Sequence[int]) -> list[list[Any]]:
+        """Returns the rows of the report's table of data; see `_ends`."""
+        rows: list[list[Any]] = []
+        for phase, first, end in zip(self.phases, ends, ends[1:], strict=False):
+            train, held_out, name = phase.train, phase.held_out, phase.name
+            passes = (end - first) * self.config.train_batch_size / train.total
+            shards = len(train.paths)
+            rows.append(
+                ["training", name, end - first, shards, train.total, passes]
+            )
+            if held_out is not train:
+                shards = len(held_out.paths)
+                rows.append([_HELD_OUT, name, "", shards, held_out.total, ""])
+        return rows
+
+    def _ends(self) -> list[int]:
+        """Returns 0 and the last step of each phase, as far as it is done."""
         state = loop.last_state(self.config.output_dir)
         ends = list(itertools.accumulate(x.num_steps for x in self.phases))
         total = ends[-1]
         if "clock" in state:  # A run of a given time.
             ends = [clock.step_at(state["clock"], end / total) for end in ends]
         done = state.get("step", total)
-        bounds = [min(end, done) for end in (0, *ends)]
-        return [last - first for first, last in itertools.pairwise(bounds)]
+        return [min(end, done) for end in (0, *ends)]
 
     @property
     def _words(self) -> vocabulary.Vocabulary | None:
@@ -529,7 +539,7 @@ def _example_spec(records: schema.Schema) -> dict[str, tf.TensorSpec]:
 def _described(records: pretraining_data.ShardSet) -> str:
     folder = os.path.basename(os.path.dirname(records.paths[0]))
     return (
-        f"{sum(records.counts):,} records in {len(records.paths)} shards of "
+        f"{records.total:,} records in {len(records.paths)} shards of "
         f"{folder}, contents {records.contents}"
     )
 

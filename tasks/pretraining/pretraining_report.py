@@ -354,6 +354,7 @@ def write(
     results: Results,
     data: Sequence[Sequence[Any]] = (),
     sections: Sequence[report.Section] = (),
+    left_to_right: Sequence[str] = (),
 ) -> str | None:
     """Writes report.html from the metrics.jsonl and samples.jsonl of the run.
 
@@ -365,12 +366,19 @@ def write(
       results: metrics of the trained model.
       data: rows of the table of data, each with a set and numbers.
       sections: further sections.
+      left_to_right: the steps of left-to-right phases, each as "1 to 100".
 
     Returns:
       The warning of `plateau` that the report shows, if there is one.
     """
     lines = report.read_metrics(os.path.join(output_dir, metric_writer.METRICS))
     curves = report.curves(lines, _PANELS)
+    if left_to_right:
+        note = Markup(
+            "<p>In steps {}, each token was predicted from those before it: "
+            "losses and accuracies are those of all next tokens.</p>"
+        )
+        curves = note.format(" and ".join(left_to_right)) + curves
     evaluations = [
         {
             name.removeprefix("eval/"): value
@@ -406,7 +414,14 @@ def write(
         body = _samples(predicted)
         all_sections.append(report.Section("Masked sentences", body))
     if data:
-        header = ["set", "sequence length", "shards", "records", "passes"]
+        header = [
+            "set",
+            "sequence length",
+            "steps",
+            "shards",
+            "records",
+            "passes",
+        ]
         body = report.table(header, data)
         all_sections.append(report.Section("Data", body))
     all_sections.append(report.Section("Flags", flags))
