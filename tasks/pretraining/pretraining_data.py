@@ -276,7 +276,7 @@ class ShardSet:
             if path in manifests:
                 text = jobs[id(manifests[path])]
             else:
-                text = str(tf.io.gfile.stat(path).length)
+                text = str(file_system.size(path))
             digest.update(((", " if number else "[") + text).encode())
         digest.update(b"]")
         return digest.hexdigest()[:16]

@@ -21,7 +21,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -49,13 +49,6 @@ _DAMAGED = (
 )
 
 
-class ReadableStore(streaming.Store, Protocol):
-    """A store of blocks: streaming.Blocks or InMemory."""
-
-    def parts(self, name: str) -> Iterable[bytes]:
-        """Yields a part of all blocks in order."""
-
-
 class InMemory:
     """The answers of a prediction that writes no files."""
 
@@ -79,6 +72,9 @@ class InMemory:
         return self._answers
 
 
+ReadableStore = streaming.Blocks | InMemory
+
+
 class QuestionStream:
     """The questions of a set, answered block by block; a streaming.Stream."""
 
@@ -96,14 +92,7 @@ class QuestionStream:
     ):
         """Predicts nothing yet.
 
-        Args:
-          question_set: the questions.
-          tokenizer: the model's tokenizer.
-          sizes: the sizes of windows.
-          rules: how answers are made from logits.
-          logits: returns the logits of a model, or those in files.
-          has_files: whether the blocks have the parts of files besides the
-            answers.
+        With `has_files`, a block has the parts of files besides the answers.
         """
         self._questions = question_set
         self._tokenizer = tokenizer
@@ -180,15 +169,11 @@ def read_answers(store: ReadableStore) -> list[AnswerList]:
 
 
 def answer_parts(
-    answered: Iterable[tuple[dataset.Question, AnswerList]],
-    *,
-    has_files: bool,
+    answered: Iterable[tuple[dataset.Question, AnswerList]], *, has_files: bool
 ) -> dict[str, bytes]:
     """Returns the parts of a block that hold its answers.
 
-    Args:
-      answered: each question with its answers.
-      has_files: whether nbest_predictions.json is written.
+    With `has_files`, there is also that of nbest_predictions.json.
     """
     answered = list(answered)
     lines = [json.dumps([a.null_odds, *a.candidates]) for _, a in answered]

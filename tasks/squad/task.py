@@ -167,20 +167,20 @@ class SquadTask:
             blocks.read_answers(store),
             with_negative=sets.with_negative,
             threshold=sets.threshold,
-            default_threshold=self._default_threshold() or 0.0,
+            default_threshold=self._default_threshold(),
         )
 
-    def _default_threshold(self) -> float | None:
-        """Returns the threshold for sets that determine none; None in 1.1.
+    def _default_threshold(self) -> float:
+        """Returns the threshold for sets that determine none, in 2.0.
 
         The threshold of the model in output_dir is read at each call, because
         training changes it.
         """
-        if not self.sets.with_negative or self.sets.threshold is not None:
+        if self.sets.threshold is not None:
             return self.sets.threshold
         stored = task_files.settings_of_model(self._config.output_dir)
-        threshold = stored.null_score_diff_threshold if stored else None
-        return 0.0 if threshold is None else threshold
+        stored = stored or task_files.SquadSettings()
+        return stored.null_score_diff_threshold or 0.0
 
     def save(
         self,
@@ -307,7 +307,7 @@ class SquadTask:
             settings=AnswerSettings(
                 windows=config.windows,
                 rules=self.rules,
-                null_score_diff_threshold=threshold or 0.0,
+                null_score_diff_threshold=threshold,
             ),
         )
         if config.question:
@@ -329,14 +329,7 @@ class PredictFile:
         task_model: TaskModel,
         step: int,
     ):
-        """Predicts nothing yet.
-
-        Args:
-          task: the task, with the questions.
-          config: the flags.
-          task_model: the model.
-          step: training step of the model's weights.
-        """
+        """Predicts nothing yet; `step` is that of the model's weights."""
         self._task, self._config, self._step = task, config, step
         self.stream = task.stream(task_model, has_files=True)
 
