@@ -1,7 +1,7 @@
 """The training of a task: the runs of a grid, and the model that is kept.
 
     job = Job(source=source, builder=builder, task=task)
-    task_model, step = train_grid(job, files)
+    task_model, step = train_grid(job, outputs)
     task_model, step = load(job)                       # instead of training
 
 train_grid           skips finished runs, trains the others, loads the best
@@ -34,7 +34,6 @@ from jobs import (
 )
 from jobs import source as source_lib
 from jobs.outputs import Outputs
-from jobs.run_directory import RunFiles
 from jobs.task import TRAIN, Evaluation, Task
 from jobs.task_model import Builder, TaskModel
 from training import checkpoints, feed, loop, metric_writer
@@ -175,9 +174,7 @@ class Job:
             self.config, self.resolved_settings(includes_evaluation=selects)
         )
 
-    def train(
-        self, task_model: TaskModel, run: grid.Run, files: RunFiles
-    ) -> int:
+    def train(self, task_model: TaskModel, run: grid.Run) -> int:
         """Trains one run of the grid; returns the step of its weights."""
         config, builder = self.config, self.builder
         features = self.features(TRAIN)
@@ -202,9 +199,7 @@ class Job:
                 self.source.start.config.num_hidden_layers,
                 config.layer_decay,
             ),
-            hooks=_RunHooks(
-                job=self, task_model=task_model, run=run, files=files
-            ),
+            hooks=_RunHooks(job=self, task_model=task_model, run=run),
         )
 
 
@@ -215,7 +210,6 @@ class _RunHooks(loop.Hooks):
     job: Job
     task_model: TaskModel
     run: grid.Run
-    files: RunFiles
 
     def warm_start(self) -> None:
         """See loop.Hooks."""
@@ -238,10 +232,11 @@ class _RunHooks(loop.Hooks):
         In a grid, best/ has no model, only a checkpoint, which is removed at
         the end of the run.
         """
-        job, files = self.job, self.files
-        if files.is_chief and not job.config.is_grid:
+        job = self.job
+        if job.is_chief and not job.config.is_grid:
             config_flags.write_run_config(job.config, directory)
-            job.task.save(self.task_model.model, directory, files.tokenizer)
+            tokenizer = job.source.start.tokenizer
+            job.task.save(self.task_model.model, directory, tokenizer)
 
 
 def open_run(
@@ -280,7 +275,7 @@ def open_run(
     return strategy
 
 
-def train_grid(job: Job, files: RunFiles) -> tuple[TaskModel, int]:
+def train_grid(job: Job, outputs: Outputs) -> tuple[TaskModel, int]:
     """Trains all runs of a job's grid; returns the best model and its step.
 
     A run that an earlier command has finished is trained again only if it is
@@ -289,13 +284,13 @@ def train_grid(job: Job, files: RunFiles) -> tuple[TaskModel, int]:
 
     Args:
       job: the training.
-      files: files of the command; gets the results of all runs.
+      outputs: writes the model's card; gets the results of all runs.
 
     Raises:
       InputError: an earlier run of the grid had other settings, or all runs
         have diverged.
     """
-    config, results = job.config, files.results
+    config, results = job.config, outputs.results
     runs = grid.plan(config.grid, config.random_seed, config.output_dir)
     _read_results(job, runs, results)
     if all(map(results.__contains__, runs)):  # Else the first run writes them.
@@ -320,7 +315,7 @@ def train_grid(job: Job, files: RunFiles) -> tuple[TaskModel, int]:
             number = runs.index(run) + 1
             logging.info("run %d of %d: %s", number, len(runs), run.name)
         task_model = None  # Two models need not fit into memory.
-        task_model, last = _train_run(job, run, files), run
+        task_model, last = _train_run(job, run, outputs), run
         if is_repeated:  # It may have diverged on another machine.
             results.check(run)
         saved = {run} if results.is_best(run) else saved
@@ -392,7 +387,7 @@ def _announce_finished(
         _remove_checkpoints(run)
 
 
-def _train_run(job: Job, run: grid.Run, files: RunFiles) -> TaskModel:
+def _train_run(job: Job, run: grid.Run, outputs: Outputs) -> TaskModel:
     """Trains a run to its end, and keeps its model if it is the best.
 
     Writes begun.json, then checkpoints, then the model and kept.json if the run
@@ -403,7 +398,7 @@ def _train_run(job: Job, run: grid.Run, files: RunFiles) -> TaskModel:
     Raises:
       InputError: the only run of a job has diverged.
     """
-    is_grid, results = job.config.is_grid, files.results
+    is_grid, results = job.config.is_grid, outputs.results
     if is_grid and job.is_chief and not job.config.loop.dry_run:
         run.begin(job.settings)
     # The previous model and its compiled step form a reference cycle, which
@@ -412,7 +407,7 @@ def _train_run(job: Job, run: grid.Run, files: RunFiles) -> TaskModel:
     task_model = job.builder.build(run.random_seed)
     result: dict[str, Any] = {"values": {}}
     try:
-        result["step"] = job.train(task_model, run, files)
+        result["step"] = job.train(task_model, run)
         result["seconds"] = loop.training_seconds(run.directory)
     except loop.Diverged as error:
         if not is_grid:
@@ -438,7 +433,7 @@ def _train_run(job: Job, run: grid.Run, files: RunFiles) -> TaskModel:
             # run that is not finished, so the next one takes the model of
             # output_dir for no other run's.
             results.keep(run)
-            _save_model(job, files, task_model.model)
+            _save_model(job, outputs, task_model.model)
     keeps_checkpoints = _keeps_checkpoints(job.config)
     if not keeps_checkpoints:  # Other workers may still read them.
         strategies.wait_for_all(job.builder.strategy)
@@ -457,23 +452,24 @@ def _train_run(job: Job, run: grid.Run, files: RunFiles) -> TaskModel:
     return task_model
 
 
-def _save_model(job: Job, files: RunFiles, model: Any) -> None:
+def _save_model(job: Job, outputs: Outputs, model: Any) -> None:
     """Writes the model of the best run into output_dir, and begins its card.
 
     The card of the same weights stays.
     """
-    weights = files.new_weights(model)
+    weights = outputs.new_weights(model)
     job.task.save(
-        model, files.output_dir, files.tokenizer, is_same=weights is None
+        model,
+        outputs.output_dir,
+        job.source.start.tokenizer,
+        is_same=weights is None,
     )
     if weights is None:
         return
-    card = job.task.card(files.training_flags)
-    files.begin_card(weights=weights, **card._asdict())
-    best = files.results.best
+    outputs.begin_card(job.task.card(outputs.training_flags), weights)
+    best = outputs.results.best
     if best["values"]:  # The runs of a grid have been evaluated.
-        scores = job.task.scores(best["values"], best["step"])
-        Outputs(files).add_scores(scores)
+        outputs.add_scores(job.task.scores(best["values"], best["step"]))
 
 
 def _keeps_checkpoints(config: run_config.FinetuningConfig) -> bool:

@@ -4,8 +4,7 @@
     Scores        of a set, for README.md and files of scores
     Description   of an evaluation: its scores, and what report.html shows
 
-`Outputs` writes the files of sets. run_directory.RunFiles, which it calls,
-writes those that do not depend on a task.
+`Outputs` writes them; model_card and report give them their form.
 """
 
 import dataclasses
@@ -13,11 +12,17 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from foundation import atomic
-from jobs import report, run_directory
+from jobs import grid, model_card, report, run_directory
+from training import metric_writer
+from weights import model_directory
 
 REPORT = "report.html"
 RESULT_FILES = (run_directory.RESULTS_TEXT, run_directory.RESULTS_JSON, REPORT)
+_NUM_RUN_KEYS = 2  # Learning rate and seed, columns of a grid's table.
+_RUN_METRICS_ON_PHONES = 3
 
 
 class Card(NamedTuple):
@@ -83,27 +88,80 @@ class Description:
     shown: Mapping[str, float] | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """Writes the files of evaluated and predicted sets, on the chief only."""
+    """Writes card, report and files of a run's model and sets, on the chief.
 
-    def __init__(self, files: run_directory.RunFiles):
-        """Writes nothing yet; `files` writes what needs no task."""
-        self._files = files
+    Attributes:
+      output_dir: directory of the run.
+      flags: all flags.
+      given_flags: the flags that differ from their defaults.
+      trained_with: all flags of an earlier command's training, if this command
+        does not train.
+      trains: whether this command trains.
+      results: results of the grid's runs.
+      is_chief: whether this process writes; on other workers, calls have no
+        effect.
+    """
 
-    @property
-    def output_dir(self) -> str:
-        """The directory of the run."""
-        return self._files.output_dir
+    output_dir: str
+    flags: Mapping[str, Any]
+    given_flags: Mapping[str, Any]
+    trained_with: Mapping[str, Any] | None = None
+    trains: bool = False
+    results: grid.Results
+    is_chief: bool = True
 
     @property
     def training_flags(self) -> Mapping[str, Any]:
         """The flags of the model's training, else of this command."""
-        return self._files.training_flags
+        return self.trained_with or self.flags
 
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process writes."""
-        return self._files.is_chief
+    def new_weights(self, model: Any) -> str | None:
+        """Returns the digest of a model's weights, for `begin_card`.
+
+        Returns None on workers other than the chief, and if the card in
+        output_dir describes the same weights: that card stays.
+        """
+        if not self.is_chief:
+            return None
+        digest = run_directory.weights_digest(model)
+        digest_in_card = model_card.weights_of(self.output_dir)
+        return None if digest == digest_in_card else digest
+
+    def begin_card(self, card: Card, weights: str | None) -> None:
+        """Writes the card of a newly trained model; see model_card.begin."""
+        if self.is_chief and self.trains:
+            seconds = self.results.seconds
+            assert seconds is not None
+            model_card.begin(
+                self.output_dir,
+                flags=self.given_flags,
+                seconds=seconds,
+                weights=weights,
+                **card._asdict(),
+            )
+
+    def add_scores(self, scores: Scores) -> None:
+        """Adds an evaluation to the card of the model in output_dir, if any."""
+        is_here = self.trains or model_directory.has_model(self.output_dir)
+        if not (self.is_chief and is_here):
+            return
+        name, data, metrics = scores.name, scores.data, scores.values
+        data_in_card = model_card.data_of(self.output_dir, name)
+        set_name = scores.set_name
+        if set_name and data_in_card not in (None, data.get(name)):
+            metrics = {f"{set_name}_{key}": x for key, x in metrics.items()}
+            data = {set_name: data[name]}
+            name = f"predicted {set_name}"
+        model_card.add_scores(
+            self.output_dir,
+            name,
+            data=data,
+            metrics=metrics,
+            by_label=scores.by_label,
+            note=scores.note,
+        )
 
     def write_evaluation(self, description: Description) -> None:
         """Writes metrics, the model card's scores, the report and files."""
@@ -118,14 +176,7 @@ class Outputs:
         self.write_scores(
             scores, digest=description.digest, files=description.files
         )
-        shown = description.shown
-        self._files.report(
-            description.title,
-            values=scores.values if shown is None else shown,
-            panels=description.panels,
-            sections=description.sections,
-            facts=description.facts,
-        )
+        self.write_report(description)
 
     def write_scores(
         self, scores: Scores, *, digest: str, files: Mapping[str, str]
@@ -137,15 +188,19 @@ class Outputs:
           digest: identifies the content of the set.
           files: name -> text.
         """
+        assert scores.set_name is not None
+        self.write_files(files, set_name=scores.set_name, digest=digest)
+        self.add_scores(scores)
+
+    def write_files(
+        self, files: Mapping[str, str], *, set_name: str, digest: str
+    ) -> None:
+        """Writes the texts of files; see `keep_other_sets`."""
         if not self.is_chief:
             return
-        assert scores.set_name is not None
-        paths = self.keep_other_sets(
-            *files, set_name=scores.set_name, digest=digest
-        )
+        paths = self.keep_other_sets(*files, set_name=set_name, digest=digest)
         for path, text in zip(paths, files.values(), strict=True):
             atomic.write_text(path, text)
-        self.add_scores(scores)
 
     def keep_other_sets(
         self, *names: str, set_name: str, digest: str
@@ -162,13 +217,82 @@ class Outputs:
         )
         return [os.path.join(self.output_dir, name) for name in names]
 
-    def add_scores(self, scores: Scores) -> None:
-        """Adds an evaluation to the card; see RunFiles.add_scores."""
-        self._files.add_scores(
-            scores.name,
-            data=scores.data,
-            metrics=scores.values,
-            set_name=scores.set_name,
-            by_label=scores.by_label,
-            note=scores.note,
-        )
+    def write_report(self, description: Description) -> None:
+        """Writes report.html."""
+        values = description.shown
+        if values is None:
+            values = description.scores.values
+        path = os.path.join(self.results.metrics_dir, metric_writer.METRICS)
+        rows = [[name, values[name]] for name in sorted(values)]
+        results = report.table(["metric", "value"], rows)
+        if "eval_score" in values:
+            results += Markup("<p>{}</p>").format(self._score_note(values))
+        shown = [report.Section("Results", results)]
+        curves_title = "Learning curves"
+        if (runs := self.results.table()) is not None:
+            curves_title = f"Learning curves of {self.results.best_run.name}"
+            shown.append(report.Section("All runs", _runs(*runs, values)))
+        metrics = report.read_metrics(path)
+        curves = report.curves(metrics, description.panels)
+        shown.append(report.Section(curves_title, curves))
+        shown += description.sections
+        given = {"Flags": self.given_flags}
+        if self.trained_with is not None:
+            defaults = self.flags.items() - self.given_flags.items()
+            changed = {
+                name: value
+                for name, value in self.trained_with.items()
+                if (name, value) not in defaults
+            }
+            given = {"Training": changed, **given}
+        for heading, listed in given.items():
+            others = {
+                name: value
+                for name, value in self.flags.items()
+                if name not in listed and name not in self.given_flags
+            }
+            shown.append(report.Section(heading, report.flags(listed, others)))
+        title = report.capitalized(description.title)
+        path = os.path.join(self.output_dir, REPORT)
+        report.write(path, title, shown, description.facts)
+
+    def _score_note(self, values: Mapping[str, float]) -> str:
+        """Returns what eval_score is, and what it has selected in this run."""
+        score = values["eval_score"]
+        equal = [k for k, x in values.items() if x == score]
+        equal = [x for x in equal if x not in ("eval_score", "global_step")]
+        what = equal[0] if equal else "the mean of the task's metrics"
+        flags = self.training_flags
+        if self.results.table() is not None:
+            selected = "the model is the best run of the grid by it"
+        elif not flags.get("eval_every_steps"):
+            selected = "the model has the weights of the last step"
+        elif flags.get("early_stopping_patience"):
+            selected = "the model has the weights of the step that was best"
+        else:
+            selected = (
+                "the model has the weights of the last step, the folder best/ "
+                "those of the step that was best by it"
+            )
+        if not flags.get("do_train"):
+            return f"eval_score is {what}."
+        return f"eval_score is {what}; {selected}."
+
+
+def _runs(
+    header: Sequence[str],
+    rows: Sequence[Sequence],
+    values: Mapping[str, float],
+) -> Markup:
+    """Returns the table of a grid with the metrics that are in `values`."""
+    columns = [
+        i
+        for i, name in enumerate(header)
+        if i < _NUM_RUN_KEYS or f"eval_{name}" in values
+    ]
+    header = [header[i] for i in columns]
+    return report.table(
+        header,
+        [[row[i] for i in columns] for row in rows],
+        minor=header[_NUM_RUN_KEYS + _RUN_METRICS_ON_PHONES :],
+    )

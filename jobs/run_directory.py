@@ -1,13 +1,12 @@
-"""The directory of a run: its lock, flags, metrics, model card and report.
+"""The directory of a run: its lock, flags, metrics and names of sets.
 
     .training.lock           locked while a process trains there
     run_config.json          flags of its training, else of the last command
     eval_results.txt, .json  metrics
     predicted_sets.json      the set of each output file
-    README.md, report.html   see model_card and report
 
-`begin` reserves the directory, RunFiles writes what does not depend on the
-task, and `announce` lists the written files at the end of a command.
+`begin` reserves the directory, and `announce` lists the written files at the
+end of a command. outputs.Outputs writes model card and report.
 """
 
 import dataclasses
@@ -25,9 +24,7 @@ from typing import Annotated, Any, Literal, TextIO, TypedDict
 import keras
 import msgspec
 from absl import logging
-from markupsafe import Markup
 
-from data.tokenization import wordpiece
 from foundation import (
     atomic,
     config_flags,
@@ -36,9 +33,7 @@ from foundation import (
     metadata,
     progress,
 )
-from jobs import grid, model_card, report
 from training import metric_writer
-from weights import model_directory
 
 LOCK = ".training.lock"
 RESULTS_TEXT = "eval_results.txt"
@@ -65,8 +60,6 @@ _DELETABLE: Mapping[str, str] = {
     "model.ckpt-*": "the state of the optimizer, which the model does not need "
     "(--keep_optimizer=false)",
 }
-_NUM_RUN_KEYS = 2  # Learning rate and seed, columns of a grid's table.
-_RUN_METRICS_ON_PHONES = 3
 _Column = str | metadata.Whole | None
 
 
@@ -321,184 +314,3 @@ def weights_digest(model: Any) -> str:
     for variable in model.weights:
         sha.update(keras.ops.convert_to_numpy(variable).tobytes())
     return sha.hexdigest()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunFiles:
-    """Writes the card and the report of a run, whatever its task.
-
-    Attributes:
-      output_dir: directory of the run.
-      tokenizer: tokenizer of the model; None if no model is written.
-      flags: all flags.
-      given_flags: the flags that differ from their defaults.
-      trained_with: all flags of an earlier command's training, if this command
-        does not train.
-      trains: whether this command trains.
-      results: results of the grid's runs.
-      is_chief: whether this process writes; on other workers, calls have no
-        effect.
-    """
-
-    output_dir: str
-    tokenizer: wordpiece.Tokenizer | None = None
-    flags: Mapping[str, Any]
-    given_flags: Mapping[str, Any]
-    trained_with: Mapping[str, Any] | None = None
-    trains: bool = False
-    results: grid.Results
-    is_chief: bool = True
-
-    @property
-    def training_flags(self) -> Mapping[str, Any]:
-        """The flags of the model's training, else of this command."""
-        return self.trained_with or self.flags
-
-    def new_weights(self, model: Any) -> str | None:
-        """Returns the digest of a model's weights, for `begin_card`.
-
-        Returns None on workers other than the chief, and if the card in
-        output_dir describes the same weights: that card stays.
-        """
-        if not self.is_chief:
-            return None
-        digest = weights_digest(model)
-        digest_in_card = model_card.weights_of(self.output_dir)
-        return None if digest == digest_in_card else digest
-
-    def begin_card(self, title: str, **fields: Any) -> None:
-        """Writes the card of a newly trained model; see model_card.begin."""
-        if self.is_chief and self.trains:
-            seconds = self.results.seconds
-            assert seconds is not None
-            model_card.begin(
-                self.output_dir,
-                title,
-                flags=self.given_flags,
-                seconds=seconds,
-                **fields,
-            )
-
-    def add_scores(
-        self,
-        name: str,
-        *,
-        data: Mapping[str, str],
-        metrics: Mapping,
-        set_name: str | None = None,
-        **details: Any,
-    ) -> None:
-        """Adds an evaluation to the card of the model in output_dir, if any.
-
-        Args:
-          name: name of the evaluation, such as "dev".
-          data: description of each set.
-          metrics: values by the name of the metric.
-          set_name: the name of the evaluation and the prefix of its metrics if
-            the card has an evaluation of another set under `name`.
-          **details: see model_card.add_scores.
-        """
-        is_here = self.trains or model_directory.has_model(self.output_dir)
-        if not (self.is_chief and is_here):
-            return
-        data_in_card = model_card.data_of(self.output_dir, name)
-        if set_name and data_in_card not in (None, data.get(name)):
-            metrics = {f"{set_name}_{key}": x for key, x in metrics.items()}
-            data = {set_name: data[name]}
-            name = f"predicted {set_name}"
-        model_card.add_scores(
-            self.output_dir, name, data=data, metrics=metrics, **details
-        )
-
-    def _score_note(self, values: Mapping[str, float]) -> str:
-        """Returns what eval_score is, and what it has selected in this run."""
-        score = values["eval_score"]
-        equal = [k for k, x in values.items() if x == score]
-        equal = [x for x in equal if x not in ("eval_score", "global_step")]
-        what = equal[0] if equal else "the mean of the task's metrics"
-        flags = self.training_flags
-        if self.results.table() is not None:
-            selected = "the model is the best run of the grid by it"
-        elif not flags.get("eval_every_steps"):
-            selected = "the model has the weights of the last step"
-        elif flags.get("early_stopping_patience"):
-            selected = "the model has the weights of the step that was best"
-        else:
-            selected = (
-                "the model has the weights of the last step, the folder best/ "
-                "those of the step that was best by it"
-            )
-        if not flags.get("do_train"):
-            return f"eval_score is {what}."
-        return f"eval_score is {what}; {selected}."
-
-    def report(
-        self,
-        title: str,
-        *,
-        values: Mapping[str, float],
-        panels: Sequence[report.Panel],
-        sections: Sequence[report.Section],
-        facts: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Writes report.html.
-
-        Args:
-          title: the kind of the task and its data.
-          values: the metrics in eval_results.txt.
-          panels: the learning curves of the kept run.
-          sections: the task's own sections, shown after those of all tasks.
-          facts: numbers to show at the top.
-        """
-        if not self.is_chief:
-            return
-        path = os.path.join(self.results.metrics_dir, metric_writer.METRICS)
-        rows = [[name, values[name]] for name in sorted(values)]
-        results = report.table(["metric", "value"], rows)
-        if "eval_score" in values:
-            results += Markup("<p>{}</p>").format(self._score_note(values))
-        shown = [report.Section("Results", results)]
-        curves_title = "Learning curves"
-        if (runs := self.results.table()) is not None:
-            curves_title = f"Learning curves of {self.results.best_run.name}"
-            shown.append(report.Section("All runs", _runs(*runs, values)))
-        curves = report.curves(report.read_metrics(path), panels)
-        shown.append(report.Section(curves_title, curves))
-        shown += sections
-        given = {"Flags": self.given_flags}
-        if self.trained_with is not None:
-            defaults = self.flags.items() - self.given_flags.items()
-            changed = {
-                name: value
-                for name, value in self.trained_with.items()
-                if (name, value) not in defaults
-            }
-            given = {"Training": changed, **given}
-        for heading, listed in given.items():
-            others = {
-                name: value
-                for name, value in self.flags.items()
-                if name not in listed and name not in self.given_flags
-            }
-            shown.append(report.Section(heading, report.flags(listed, others)))
-        path = os.path.join(self.output_dir, "report.html")
-        report.write(path, report.capitalized(title), shown, facts)
-
-
-def _runs(
-    header: Sequence[str],
-    rows: Sequence[Sequence],
-    values: Mapping[str, float],
-) -> Markup:
-    """Returns the table of a grid with the metrics that are in `values`."""
-    columns = [
-        i
-        for i, name in enumerate(header)
-        if i < _NUM_RUN_KEYS or f"eval_{name}" in values
-    ]
-    header = [header[i] for i in columns]
-    return report.table(
-        header,
-        [[row[i] for i in columns] for row in rows],
-        minor=header[_NUM_RUN_KEYS + _RUN_METRICS_ON_PHONES :],
-    )

@@ -46,12 +46,11 @@ def run(
     teacher = distillation.open_teacher(config, start, task.objective)
     strategy = finetuning.open_run(config, start)
     job = make_job(config, model_source, task, strategy, teacher)
-    files = open_files(job)
-    outputs = Outputs(files)
+    outputs = open_outputs(job)
     trained = None
     if config.do_train:
-        task_model, step = finetuning.train_grid(job, files)
-        trained = files.results.best_run, step
+        task_model, step = finetuning.train_grid(job, outputs)
+        trained = outputs.results.best_run, step
         task.complete_training(task_model, outputs)
     else:
         task_model, step = finetuning.load(job)
@@ -93,16 +92,15 @@ def make_job(
     )
 
 
-def open_files(job: finetuning.Job) -> run_directory.RunFiles:
-    """Returns the writer of the files that do not depend on the task."""
+def open_outputs(job: finetuning.Job) -> Outputs:
+    """Returns the writer of card, report and files of sets."""
     config = job.config
     results, trained_with = grid.Results(config.output_dir), None
     if not config.do_train:
         results.read()
         trained_with = run_directory.training_flags(config.output_dir)
-    return run_directory.RunFiles(
+    return Outputs(
         output_dir=config.output_dir,
-        tokenizer=job.source.start.tokenizer,
         flags=config_flags.flat_values(config),
         given_flags=config_flags.given(config),
         trained_with=trained_with,

@@ -702,9 +702,14 @@ class _ChoiceRun:
         tagged = data.split(split)
         predicted = tagged.convert(tags)
         predictions = outputs.columns(tagged, predicted)
-        file = outputs.PREDICTIONS.format(split)
+        if split != DEV or tagged.sentences.tags is None:
+            summary = data.summary(split)
+            writer.write_files(
+                {outputs.PREDICTIONS.format(split): predictions},
+                set_name=run_directory.set_name([summary.path]),
+                digest=summary.digest,
+            )
         if tagged.sentences.tags is None:
-            self._write(writer, split, {file: predictions})
             return {}
         evaluation = outputs.evaluate(data, split, logits, tags)
         if split == DEV:
@@ -712,26 +717,10 @@ class _ChoiceRun:
             evaluated = activations.task.describe(evaluation, step, flags)
             writer.write_evaluation(evaluated)
         else:
-            self._write(writer, split, {file: predictions})
             activations.task.write_test(
                 writer, evaluation.text, evaluation.values
             )
         return evaluation.values
-
-    def _write(
-        self, writer: Outputs, split: str, files: Mapping[str, str]
-    ) -> None:
-        """Writes files of a set: name -> text."""
-        if not writer.is_chief:
-            return
-        summary = self.activations.data.summary(split)
-        paths = writer.keep_other_sets(
-            *files,
-            set_name=run_directory.set_name([summary.path]),
-            digest=summary.digest,
-        )
-        for path, text in zip(paths, files.values(), strict=True):
-            atomic.write_text(path, text)
 
     def _open_writer(self, result: Result, *, is_new: bool) -> Outputs:
         activations, config = self.activations, self.activations.config
@@ -739,17 +728,17 @@ class _ChoiceRun:
         if is_new:  # Otherwise the folder has a model card.
             results.add(self.run, result.to_json())
         flags = card_flags(config, self.flags)
-        files = dataclasses.replace(
-            runner.open_files(activations.job),
+        writer = dataclasses.replace(
+            runner.open_outputs(activations.job),
             output_dir=self.folder,
             given_flags=flags | {"features": self.choice.name},
             trains=is_new,
             results=results,
         )
         if is_new:
-            card = activations.task.card(files.training_flags)
-            files.begin_card(weights=None, **card._asdict())
-        return Outputs(files)
+            card = activations.task.card(writer.training_flags)
+            writer.begin_card(card, None)
+        return writer
 
 
 def card_flags(

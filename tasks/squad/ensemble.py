@@ -93,14 +93,13 @@ def run(config: settings.SquadConfig) -> None:
     # The windows are the members', whatever the flags are.
     resolved = dataclasses.replace(config, windows=members[0].sizes)
     config_flags.write_run_config(resolved, config.output_dir)
-    files = run_directory.RunFiles(
+    writer = Outputs(
         output_dir=config.output_dir,
-        tokenizer=members[0].tokenizer,
         flags=config_flags.flat_values(resolved),
         given_flags=config_flags.given(config),
         results=grid.Results(config.output_dir),
     )
-    outputs.write_set(evaluation, store, sizes, Outputs(files))
+    outputs.write_set(evaluation, store, sizes, writer)
     _store_settings(config.output_dir, members[0], sets, evaluation, earlier)
     store.remove()
     if evaluation.threshold is not None and evaluation.threshold_found:

@@ -65,14 +65,16 @@ def test_the_best_model_has_the_flags_of_its_training(tmp_path, is_chief):
     flags = "--task_name=mrpc --do_train --max_seq_length=64"
     argv = ["command", f"--output_dir={tmp_path}", *flags.split()]
     saved = []
+    start = types.SimpleNamespace(tokenizer="tokenizer")
     hooks = finetuning._RunHooks(
         job=types.SimpleNamespace(
             config=config_flags.parse(ClassifierConfig, argv),
             task=types.SimpleNamespace(save=lambda *given: saved.append(given)),
+            source=types.SimpleNamespace(start=start),
+            is_chief=is_chief,
         ),
         task_model=types.SimpleNamespace(model="model"),
         run=None,
-        files=types.SimpleNamespace(is_chief=is_chief, tokenizer="tokenizer"),
     )
     best = str(tmp_path / "best")
     hooks.export(best)

@@ -9,7 +9,7 @@ import re
 import keras
 import pytest
 
-from jobs import grid, model_card, run_config, run_directory
+from jobs import grid, model_card, outputs, run_config
 from jobs.report import Section
 from weights import model_directory
 
@@ -33,13 +33,13 @@ def make_model(bias):
     return keras.Sequential([keras.Input([2]), dense])
 
 
-def open_files(folder, seconds=None, **others):
+def open_outputs(folder, seconds=None, **others):
     """Of a command that has trained so long, or of one that trains nothing."""
     results = grid.Results(str(folder))
     if seconds is not None:
         (run,) = grid.plan(run_config.Grid(), 1, str(folder))
         results.add(run, {"step": 3, "seconds": seconds, "values": {}})
-    return run_directory.RunFiles(
+    return outputs.Outputs(
         output_dir=str(folder),
         flags={"do_train": False, **FLAGS},
         given_flags=FLAGS,
@@ -51,19 +51,21 @@ def open_files(folder, seconds=None, **others):
 
 def train(folder, bias, seconds):
     """Saves a model as records of all tasks do; returns whether it is new."""
-    files = open_files(folder, seconds)
+    writer = open_outputs(folder, seconds)
     model = make_model(bias)
     model_directory.save(model, str(folder), None)
-    weights = files.new_weights(model)
+    weights = writer.new_weights(model)
     if weights is not None:
         data = {"train": "9 examples | of a.csv"}
-        files.begin_card("BERT", data=data, labels=["no"], weights=weights)
+        card = outputs.Card("BERT", data, "token-classification", (), ["no"])
+        writer.begin_card(card, weights)
     return weights is not None
 
 
 def evaluate(folder, name="dev", **metrics):
     data = {name: f"3 examples of {name}.csv"}
-    open_files(folder).add_scores(name, data=data, metrics=metrics)
+    scores = outputs.Scores(name, None, data, metrics)
+    open_outputs(folder).add_scores(scores)
     return (folder / "README.md").read_text()
 
 
@@ -90,7 +92,8 @@ def test_evaluations_of_a_later_command_are_added(saved):
 def test_labels_are_scored_one_by_one(saved):
     train(saved, 1.0, seconds=1.0)
     details = {"by_label": [["a|b", 3, 2, 0.5, 1 / 3, 0.4]], "note": "Note."}
-    open_files(saved).add_scores("dev", data={}, metrics={}, **details)
+    scores = outputs.Scores("dev", None, {}, {}, **details)
+    open_outputs(saved).add_scores(scores)
     card = evaluate(saved, "test", test_f1=0.25)
     assert r"| a\|b | 3 | 2 | 0.5 | 0.3333 | 0.4 |" in card
     assert "\nNote.\n" in card
@@ -241,9 +244,9 @@ def test_what_others_wrote_or_asked_elsewhere_is_left_alone(tmp_path, saved):
     # Its weights were removed: another model was evaluated.
     (saved / "model.safetensors").unlink()
     assert evaluate(saved, eval_f1=0.5) == before
-    others = open_files(saved, seconds=1.0, is_chief=False)
+    others = open_outputs(saved, seconds=1.0, is_chief=False)
     assert others.new_weights(make_model(3.0)) is None
-    others.add_scores("dev", data={}, metrics={"eval_f1": 0.5})
+    others.add_scores(outputs.Scores("dev", None, {}, {"eval_f1": 0.5}))
     assert (saved / "README.md").read_text() == before
 
 
@@ -252,9 +255,16 @@ def test_a_report_tells_the_flags_of_training_from_those_of_now(tmp_path):
         (None, ["Flags"]),
         ({"learning_rate": "3e-5"}, ["Training", "Flags"]),
     ):
-        files = open_files(tmp_path, trained_with=trained_with)
-        section = [Section("Last", "")]
-        files.report("Page", values={}, panels=[], sections=section)
+        writer = open_outputs(tmp_path, trained_with=trained_with)
+        described = outputs.Description(
+            scores=outputs.Scores("dev", None, {}, {}),
+            digest="",
+            title="Page",
+            panels=[],
+            sections=[Section("Last", "")],
+            facts={},
+        )
+        writer.write_report(described)
         page = (tmp_path / "report.html").read_text()
         after = page[page.index("<h2>Last") :]
         found = [part.split("<")[0] for part in after.split("<h2>")[2:]]

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from foundation import atomic, config_flags, errors
-from jobs import finetuning, grid, run_config, run_directory
+from jobs import finetuning, grid, outputs, run_config, run_directory
 from training import strategy as strategies
 
 HOLDER = """
@@ -173,7 +173,7 @@ def test_the_console_shows_results_in_words(tmp_path, caplog):
     ],
 )
 def test_the_report_says_what_the_score_has_selected(tmp_path, flags, selected):
-    files = run_directory.RunFiles(
+    writer = outputs.Outputs(
         output_dir=str(tmp_path),
         flags={"do_train": True, **flags},
         given_flags={},
@@ -181,7 +181,15 @@ def test_the_report_says_what_the_score_has_selected(tmp_path, flags, selected):
     )
 
     def shown(**values):
-        files.report("a task", values=values, panels=[], sections=[])
+        described = outputs.Description(
+            scores=outputs.Scores("dev", None, {}, values),
+            digest="",
+            title="a task",
+            panels=[],
+            sections=[],
+            facts={},
+        )
+        writer.write_report(described)
         return (tmp_path / "report.html").read_text()
 
     report = shown(eval_score=0.5, eval_f1=0.5, eval_loss=1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from data import text_files
 from foundation import config_flags
-from jobs import grid, run_directory, source, streaming
+from jobs import grid, source, streaming
 from jobs import outputs as run_outputs
 from tasks.ner import (
     ner_data,
@@ -73,13 +73,12 @@ def test_perfect_tags_are_all_right(tmp_path, name, model_scheme):
 
 def open_outputs(folder):
     """Returns what writes the files of a run."""
-    files = run_directory.RunFiles(
+    return run_outputs.Outputs(
         output_dir=str(folder),
         flags={},
         given_flags={},
         results=grid.Results(str(folder)),
     )
-    return run_outputs.Outputs(files)
 
 
 def write_test(folder):

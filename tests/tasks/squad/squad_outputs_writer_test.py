@@ -11,7 +11,7 @@ import pytest
 
 from data.tokenization import vocabulary, wordpiece
 from foundation import config_flags
-from jobs import grid, run_directory, source, streaming
+from jobs import grid, source, streaming
 from jobs import outputs as run_outputs
 from tasks.squad import blocks, dataset, outputs, settings, task
 from tasks.squad.decoding import Answer, AnswerList
@@ -116,8 +116,8 @@ def test_a_threshold_is_stored_with_a_model_of_2_0_only(
     assert set(made.predictions.values()) == {"a", ""}
 
 
-def files_of(folder):
-    return run_directory.RunFiles(
+def open_outputs(folder):
+    return run_outputs.Outputs(
         output_dir=str(folder),
         flags={},
         given_flags={},
@@ -145,7 +145,7 @@ def write(squad, folder, *, with_negative=True, **options):
     task_model = types.SimpleNamespace(config=config, builder=builder)
     predicted = task.PredictFile(squad, config, task_model, 3)
     store = answer(folder, found)
-    predicted.write(store, run_outputs.Outputs(files_of(folder)))
+    predicted.write(store, open_outputs(folder))
     store.remove()
 
 
@@ -173,7 +173,7 @@ def test_older_files_of_the_same_set_are_removed(squad, tmp_path):
         evaluate(found, with_negative=False),
         answer(tmp_path, found),
         None,
-        run_outputs.Outputs(files_of(tmp_path)),
+        open_outputs(tmp_path),
     )
     assert names(tmp_path) - kept == written
     assert kept <= names(tmp_path)
