@@ -48,12 +48,8 @@ class _Wrapper(keras.layers.Layer):
     ):
         """Wraps a layer, or makes one with random weights.
 
-        Args:
-          bert_config: the hyperparameters, or their dict.
-          scope: the prefix of the variables in the released checkpoints.
-          inner: the layer; None makes one.
-          **options: `_OPTIONS`; name, dtype and trainable, see
-            keras.layers.Layer.
+        `bert_config` may be a dict. `options` are `_OPTIONS`, and name, dtype
+        and trainable of keras.layers.Layer.
         """
         for option in self._OPTIONS:
             if option in options:

@@ -93,11 +93,7 @@ class Model:
     """An ONNX model; see `served_model.Model`."""
 
     def __init__(self, directory: str, threads: int = 0):
-        """Loads a directory.
-
-        Args:
-          directory: a directory that export_model.py --format=onnx has written.
-          threads: the number of threads that compute a batch; 0 for all cores.
+        """Loads a directory; `threads` compute a batch, 0 is all cores.
 
         Raises:
           InputError: a file is missing or damaged.
@@ -480,11 +476,7 @@ class _MaskedLm(NamedTuple):
 
 
 def make(threads: int = 0) -> served_model.Engine:
-    """Returns the engine.
-
-    Args:
-      threads: the number of threads that compute a batch; 0 for all cores.
-    """
+    """Returns the engine; `threads` compute a batch, 0 is all cores."""
     load = functools.partial(Model, threads=threads)
     return served_model.Engine("onnxruntime", onnx_names.MODEL, load)
 

@@ -164,11 +164,7 @@ class OpenedModel:
     """
 
     def __init__(self, path: str, options: Options):
-        """Finds the files of a model.
-
-        Args:
-          path: a model directory, a released checkpoint, or its folder.
-          options: how it is opened.
+        """Finds the files of a model directory or a released checkpoint.
 
         Raises:
           InputError: there is no model, or its head is of an unknown task.

@@ -198,12 +198,7 @@ def _concrete(function, specs: Mapping[str, tf.TensorSpec]):
 
 
 def describe(graph: text_graph.TextGraph, precision: str) -> dict[str, Any]:
-    """Returns the content of export.json.
-
-    Args:
-      graph: the task.
-      precision: the number format of the weights.
-    """
+    """Returns the content of export.json, with the weights' precision."""
     return {
         "format_version": FORMAT_VERSION,
         "task": graph.task,

@@ -397,12 +397,11 @@ def load(
     engine: served_model.Engine,
     batching: Batching = DEFAULTS,
 ) -> Servable:
-    """Loads a model, the highest of its versions.
+    """Loads a model, the highest of its versions as TensorFlow Serving does.
 
     Args:
       name: the model's name in the addresses of the server.
-      directory: the model's directory, or one with numbered directories, of
-        which the highest is loaded, as TensorFlow Serving does.
+      directory: the model's directory, or one with numbered directories.
       engine: what computes the model.
       batching: how rows are batched.
 
@@ -420,12 +419,7 @@ def load(
 def open_all(
     models: str, engine: served_model.Engine, batching: Batching = DEFAULTS
 ) -> dict[str, Servable]:
-    """Loads the models that a flag names.
-
-    Args:
-      models: see `served_directories.by_name`.
-      engine: what computes the models.
-      batching: how rows are batched.
+    """Loads the models that a flag names; see `served_directories.by_name`.
 
     Raises:
       InputError: a model cannot be loaded, or two have one name.

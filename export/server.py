@@ -489,8 +489,18 @@ class Server:
         )
 
     async def _get_page(self, request: web.Request) -> web.Response:
+        models = [
+            {
+                "name": name,
+                "task": model.task,
+                "inputs": list(
+                    model.signatures[served_model.DEFAULT_SIGNATURE].inputs
+                ),
+            }
+            for name, model in self._servables.items()
+        ]
         return web.Response(
-            text=_render_page(self._servables),
+            text=_page_template().render(models=models),
             content_type="text/html",
             headers={"Content-Security-Policy": _PAGE_POLICY},
         )
@@ -674,21 +684,6 @@ def _error(
     if kept:
         line += f"; allowed: {kept['Allow']}"
     return web.json_response({"error": line}, status=status, headers=kept)
-
-
-def _render_page(servables: Mapping[str, servable.Servable]) -> str:
-    """Returns the page with what it needs to know of the models."""
-    models = [
-        {
-            "name": name,
-            "task": model.task,
-            "inputs": list(
-                model.signatures[served_model.DEFAULT_SIGNATURE].inputs
-            ),
-        }
-        for name, model in servables.items()
-    ]
-    return _page_template().render(models=models)
 
 
 @functools.cache

@@ -11,10 +11,9 @@ import tensorflow as tf
 from google.protobuf import json_format, message
 from tensorflow.python.saved_model import loader_impl
 
-from export import served_model
+from export import served_directories, served_model
 from foundation import errors, file_system, metadata, tensor_files
 
-_SAVED_MODEL = "saved_model.pb"
 # The input of signatures that take serialized tf.Examples.
 _RECORDS = "examples"
 # TensorFlow's error about a feature of a tf.Example.
@@ -33,10 +32,7 @@ class Model:
     """A SavedModel; see `served_model.Model`.
 
     Attributes:
-      description: see served_model.Model.
-      metadata: see served_model.Model.
       functions: name -> function of the SavedModel, of those that are served.
-      signatures: name -> form of each of them.
     """
 
     def __init__(self, directory: str):
@@ -83,7 +79,7 @@ class Model:
         """See `served_model.Model`."""
         with tf.device("CPU"):
             tensors = {
-                name: tf.constant(inputs[name], _tensor_dtype(spec.dtype))
+                name: tf.constant(inputs[name], tf.as_dtype(spec.dtype))
                 for name, spec in self.signatures[signature_name].inputs.items()
             }
         try:
@@ -98,7 +94,9 @@ class Model:
             raise errors.InputError(line) from error
 
 
-ENGINE = served_model.Engine("tensorflow", _SAVED_MODEL, Model)
+ENGINE = served_model.Engine(
+    "tensorflow", served_directories.FILES["tensorflow"], Model
+)
 
 
 def set_threads(threads_per_batch: int) -> None:
@@ -132,10 +130,6 @@ def _has_rows(function: Any) -> bool:
     """Whether there are inputs, and each has a known number of axes."""
     specs = function.structured_input_signature[1]
     return bool(specs) and all(spec.shape.rank for spec in specs.values())
-
-
-def _tensor_dtype(dtype: np.dtype) -> tf.DType:
-    return tf.string if dtype.hasobject else tf.dtypes.as_dtype(dtype)
 
 
 def _read_metadata(directory: str) -> dict[str, Any]:

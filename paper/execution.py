@@ -65,10 +65,7 @@ def overview(tables: Sequence[Table], scale: Scale) -> str:
 def plan(tables: Sequence[Table], scale: Scale, *, tflops: float | None) -> str:
     """Returns all commands in their order, and an estimate of the time.
 
-    Args:
-      tables: the tables to reproduce.
-      scale: scale of the tables.
-      tflops: TFLOP/s that the user's device sustains; by default the scale's.
+    It is for a device that sustains `tflops` TFLOP/s, by default the scale's.
     """
     commands = commands_of(tables)
     device = scale.device if tflops is None else "your device"
@@ -99,10 +96,6 @@ def divide(commands: Sequence[Command], total: int) -> list[list[int]]:
 
     The longest commands first, each to the process with the least work. The
     parts depend on nothing else, so all processes find the same ones.
-
-    Args:
-      commands: the commands of some tables.
-      total: number of processes.
 
     Returns:
       For each process the numbers of its commands, in ascending order.

@@ -99,13 +99,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A statement of the paper: one score is larger than another.
-
-    Attributes:
-      statement: the statement, one sentence.
-      larger: the score that the paper found larger.
-      smaller: the other score.
-    """
+    """A statement of the paper, one sentence: it found one score larger."""
 
     statement: str
     larger: Score

@@ -115,10 +115,8 @@ def _store_settings(
     earlier: float | None,
 ) -> None:
     """Writes settings and tokenizer, so that ensembles can be combined."""
-    is_given = sets.threshold is not None
-    threshold = earlier if is_given else evaluation.threshold
-    if evaluation.threshold_found:
-        threshold = evaluation.threshold
+    # A given threshold is for this command only.
+    threshold = evaluation.threshold if sets.threshold is None else earlier
     task_files.write_settings(
         output_dir,
         task_files.SquadSettings(
@@ -128,9 +126,7 @@ def _store_settings(
     )
     if member.tokenizer is not None:
         tokenizer_files.save(
-            member.tokenizer,
-            output_dir,
-            max_length=member.sizes.max_seq_length,
+            member.tokenizer, output_dir, max_length=member.sizes.max_seq_length
         )
 
 
@@ -349,10 +345,7 @@ def combine_lists(
 ) -> Iterator[AnswerList]:
     """Combines the lists of answers of several runs, question by question.
 
-    Args:
-      directories: directories of the runs.
-      question_set: the questions.
-      rules: the rules; n_best_size and version_2_with_negative are used.
+    Of the rules, n_best_size and version_2_with_negative are used.
 
     Raises:
       InputError: a run lacks a file or a question.

@@ -175,11 +175,7 @@ def write_predictions(
 ) -> None:
     """Writes all files of predictions, and removes older ones of the set.
 
-    Args:
-      output_dir: directory of the files.
-      evaluation: the predictions.
-      store: the blocks of the predictions.
-      sizes: sizes of the windows; None if the blocks have no logits.
+    The sizes of the windows are None if the blocks have no logits.
     """
     blocks.write_lists(os.path.join(output_dir, N_BEST), store)
     path = os.path.join(output_dir, PREDICTIONS)
@@ -206,12 +202,7 @@ def write_set(
 ) -> None:
     """Writes the predictions and, if the set has answers, the scores.
 
-    Args:
-      evaluation: the predictions.
-      store: blocks of the predictions.
-      sizes: sizes of the windows; None if the blocks have no logits.
-      output: files of the run.
-      step: training step of the model; None for an ensemble.
+    See `write_predictions`; the training step is None for an ensemble.
     """
     names = (*_PREDICTION_FILES, *(RESULT_FILES if evaluation.values else ()))
     question_set = evaluation.question_set

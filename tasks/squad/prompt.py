@@ -62,13 +62,7 @@ def model_logits(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Prompt:
-    """Answers single questions.
-
-    Attributes:
-      tokenizer: tokenizer of the model.
-      logits: returns the logits of windows.
-      settings: how answers are made from logits.
-    """
+    """Answers single questions by a model's tokenizer and logits."""
 
     tokenizer: wordpiece.Tokenizer
     logits: blocks.Logits
@@ -171,12 +165,9 @@ class Excerpt(NamedTuple):
 
 
 def excerpt(context: str, span: tuple[int, int] | None, width: int) -> Excerpt:
-    """Returns the text around an answer, or the beginning if there is none.
+    """Returns the text around an answer, `width` characters on each side.
 
-    Args:
-      context: the paragraph.
-      span: the characters of the answer.
-      width: the number of characters to show on each side.
+    Without an answer, it is the beginning of the paragraph.
     """
     start, end = span or (width, width)
     low, high = max(0, start - width), end + width
