@@ -26,6 +26,7 @@ from collections.abc import (
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from data import examples, features, schema, text_files
 from data.examples import Example, Examples
@@ -730,13 +731,31 @@ def check(task: SentenceTask, *, train: bool, dev: bool, test: bool) -> None:
             f"--task_name={task.name}: has no development set"
         )
     if train:
-        task.label_ids(TRAIN)
+        _warn_of_unseen_labels(task)
     if dev:
         for split in task.dev_splits:
             task.label_ids(split)
     if test:
         for split in task.test_splits:
             task.read(split)
+
+
+def _warn_of_unseen_labels(task: SentenceTask) -> None:
+    """Warns of labels that no example of the training set has."""
+    label_ids = task.label_ids(TRAIN)
+    if task.kind == examples.CLASSIFICATION:
+        counts = np.bincount(label_ids[:, 0], minlength=len(task.labels))
+    elif task.kind == examples.MULTI_LABEL:
+        counts = label_ids.sum(axis=0)
+    else:
+        return
+    pairs = zip(task.labels, counts.tolist(), strict=True)
+    if unseen := [label for label, count in pairs if not count]:
+        logging.warning(
+            "%s: no example has the label %s, so the model cannot learn it",
+            task.read(TRAIN).path,
+            errors.listed(map(repr, unseen)),
+        )
 
 
 def encode(

@@ -81,3 +81,44 @@ def test_a_bad_label_of_a_labeled_test_set_is_warned_about(
     (record,) = caplog.records
     assert record.levelname == level
     assert record.getMessage().startswith(message.format(path=path))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"label_column": "kind"}, None),
+        (
+            {"label_column": "kind", "label_names": "a,b,c"},
+            "t.csv: no example has the label 'c', so",
+        ),
+        ({"label_columns": "x,y"}, "t.csv: no example has the label 'y', so"),
+        ({"label_column": "x", "problem_type": "regression"}, None),
+    ],
+    ids=["all", "named", "several", "regression"],
+)
+def test_a_label_without_an_example_is_warned_of(
+    tmp_path, caplog, flags, message
+):
+    path = tmp_path / "t.csv"
+    path.write_text("text,kind,x,y\ngood,a,1,0\nbad,b,0,0\n")
+    names = flags.get("label_names")
+    start = types.SimpleNamespace(
+        tokenizer=None,
+        config=None,
+        labels=names and names.split(","),
+        problem_type=None,
+        num_outputs=None,
+    )
+    config = config_flags.build(
+        settings.ClassifierConfig,
+        task_name="csv",
+        train_file=str(path),
+        output_dir=str(tmp_path),
+        do_train=True,
+        **flags,
+    )
+    model = source.ModelSource(case="TRAINED_NOW", start=start, folder=None)
+    task.ClassificationTask(config, model)
+    warnings = [x for x in caplog.messages if "no example has" in x]
+    assert len(warnings) == (message is not None)
+    assert message is None or message in warnings[0]
