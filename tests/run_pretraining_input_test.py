@@ -6,6 +6,7 @@ python -m pytest tests/run_pretraining_input_test.py
 import itertools
 import json
 import random
+import re
 import shutil
 import types
 
@@ -20,7 +21,7 @@ from data import records, schema
 from foundation import config_flags
 from modeling.config import BertConfig
 from tasks.pretraining import pretraining_data, pretraining_job, settings
-from tests import pretraining_runs
+from tests import pretraining_runs, tiny_runs
 from tests.pretraining_runs import write_inputs
 from training import inference, loop, precision
 
@@ -614,6 +615,8 @@ def test_the_recipe_of_an_hour_warms_up_by_the_clock(
     clock = types.SimpleNamespace(monotonic=lambda: float(next(readings)))
     monkeypatch.setattr(loop, "time", clock)
     write_inputs(tmp_path)
+    words = [*tiny_runs.SPECIAL, *(f"w{i}" for i in range(55))]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
     flagfile = repository / "configs" / "pretraining_one_hour.flags"
     recipe = config_flags.parse(
         run_pretraining.PretrainingConfig,
@@ -632,8 +635,8 @@ def test_the_recipe_of_an_hour_warms_up_by_the_clock(
         "input_file": tmp_path / "16-*.tfrecord",
         "eval_file": tmp_path / "16-0.tfrecord",
         "output_dir": tmp_path / "hour",
-        "max_seq_length": 16,
-        "max_predictions_per_seq": 3,
+        "vocab_file": tmp_path / "vocab.txt",
+        "phases": "16:200000:left_to_right,16:800000",
         "train_batch_size": 8,
         "max_train_hours": 60 / 3600,
         "log_every_steps": 1,
@@ -649,6 +652,8 @@ def test_the_recipe_of_an_hour_warms_up_by_the_clock(
     lines = [line for line in lines if "train/loss" in line]
     report = (tmp_path / "hour" / "report.html").read_text()
     assert "1,000,000" not in report.split("Flags")[0]
+    causal = re.search(r"In steps 1 to (\d+), each token was", report)
+    assert 0.1 < int(causal[1]) / lines[-1]["step"] < 0.4
     rates = [line["train/learning_rate"] for line in lines]
     peak = rates.index(max(rates))
     assert 0 < peak < len(rates) / 2

@@ -139,7 +139,6 @@ class Predictor:
           words: the tokens to predict; None if they are not known. The model
             may have more embeddings.
         """
-        self._model = model
         num_tokens = len(words) if words else None
 
         @functools.partial(tf.function, autograph=False, reduce_retracing=True)
