@@ -76,15 +76,15 @@ from tasks.ner.task import NerTask
 from training import inference, loop
 from weights import pretrained
 
-CHOICES = (
-    "embeddings",
-    "second_to_last",
-    "last",
-    "weighted_sum_last_four",
-    "concat_last_four",
-    "weighted_sum_all",
-)
-_ALL = "all"
+# Name of a choice -> the layers of an encoder whose last layer is L.
+CHOICES: Mapping[str, Callable[[int], Sequence[int]]] = {
+    "embeddings": lambda last: [0],
+    "second_to_last": lambda last: [last - 1],
+    "last": lambda last: [last],
+    "weighted_sum_last_four": lambda last: range(last - 3, last + 1),
+    "concat_last_four": lambda last: range(last - 3, last + 1),
+    "weighted_sum_all": lambda last: range(1, last + 1),
+}
 _LABELS = "labels.json"
 _ACTIVATIONS_VERSION = 1
 _ACTIVATION_DTYPE = np.float16
@@ -108,34 +108,22 @@ class Choice:
 
 def choices(name: str, num_layers: int) -> list[Choice]:
     """Returns the choices of --features for an encoder of L layers."""
-    if name == _ALL:
-        return [choice for n in CHOICES for choice in choices(n, num_layers)]
-    last = num_layers
-    layers = {
-        "embeddings": (0,),
-        "second_to_last": (last - 1,),
-        "last": (last,),
-        "weighted_sum_last_four": tuple(range(last - 3, last + 1)),
-        "concat_last_four": tuple(range(last - 3, last + 1)),
-        "weighted_sum_all": tuple(range(1, last + 1)),
-    }[name]
-    if layers[0] < 0 or (len(layers) == 4 and layers[0] < 1):
-        raise errors.InputError(
-            f"--features={name}: the model has only {num_layers} layer(s)"
-        )
-    is_mixed = name.startswith("weighted_sum")
-    return [Choice(name=name, layers=layers, is_mixed=is_mixed)]
+    names = CHOICES if name == "all" else [name]
+    chosen = []
+    for name in names:
+        layers = tuple(CHOICES[name](num_layers))
+        if layers[0] < 0 or (len(layers) == 4 and layers[0] < 1):
+            raise errors.InputError(
+                f"--features={name}: the model has only {num_layers} layer(s)"
+            )
+        is_mixed = name.startswith("weighted_sum")
+        chosen.append(Choice(name=name, layers=layers, is_mixed=is_mixed))
+    return chosen
 
 
 def layers_of(chosen: Sequence[Choice]) -> list[int]:
     """Returns the sorted layers of all choices."""
     return sorted({layer for choice in chosen for layer in choice.layers})
-
-
-def read_labels(output_dir: str) -> list[str] | None:
-    """Returns the labels of earlier taggers; None if there are none."""
-    path = os.path.join(output_dir, settings.TAGGERS, _LABELS)
-    return metadata.read_if_present(path, list[metadata.Text])
 
 
 class StackObjective:
@@ -515,11 +503,11 @@ def run(config: settings.NerConfig) -> None:
 
 
 def _source(config: settings.NerConfig) -> model_source.ModelSource:
-    """Returns the encoder, with the labels of the taggers in output_dir."""
+    """Returns the encoder, with the labels of earlier taggers, if any."""
     source = model_source.resolve(config)
-    start = dataclasses.replace(
-        source.start, labels=read_labels(config.output_dir), num_outputs=None
-    )
+    path = os.path.join(config.output_dir, settings.TAGGERS, _LABELS)
+    labels = metadata.read_if_present(path, list[metadata.Text])
+    start = dataclasses.replace(source.start, labels=labels, num_outputs=None)
     return dataclasses.replace(source, start=start)
 
 

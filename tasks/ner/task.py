@@ -25,7 +25,7 @@ from jobs.source import ModelSource
 from jobs.task import PrintedSet
 from jobs.task_model import TaskModel
 from modeling import crf
-from tasks.ner import ner_data, outputs, raw_text, settings, tagging, windowing
+from tasks.ner import ner_data, outputs, raw_text, tagging, windowing
 from tasks.ner.ner_data import DEV, TEST, TRAIN, TaggedSet
 from tasks.ner.settings import NerConfig
 from tasks.ner.tagger import Tagger
@@ -45,19 +45,12 @@ class NerTask:
     num_examples = None
     dev_splits = (DEV,)
 
-    def __init__(
-        self,
-        config: NerConfig,
-        source: ModelSource,
-        known_labels: Sequence[str] | None = None,
-    ):
+    def __init__(self, config: NerConfig, source: ModelSource):
         """Reads and checks the files that are used.
 
         Args:
           config: the flags.
           source: the model; its labels apply if nothing is trained.
-          known_labels: labels of a tagger on features; they replace the
-            source's.
 
         Raises:
           InputError: a flag, a file or a tag does not fit.
@@ -70,8 +63,8 @@ class NerTask:
             model_scheme=config.model_scheme,
             types=config.types,
             text_file=config.text_file,
-            known_labels=known_labels or start.labels,
-            num_outputs=None if known_labels else start.num_outputs,
+            known_labels=start.labels,
+            num_outputs=start.num_outputs,
             trains=config.do_train,
         )
         _check(config, self.data)
@@ -258,9 +251,9 @@ class NerTask:
             config.windows, task_model, config.predict_batch_size
         )
         if self.data.has(TEST):
-            yield TestSet(self, tagger, config.windows)
+            yield TestSet(self, tagger)
         if self.data.text is not None:
-            lines = RawTextSet(self.data, tagger, config.windows)
+            lines = RawTextSet(self.data, tagger)
             if lines.total is None:
                 yield PrintedSet(lines, outputs.ENTITIES)
             else:
@@ -291,11 +284,9 @@ class TestSet:
     unit = "sentences"
     folder = "predictions_test.incomplete"
 
-    def __init__(
-        self, task: NerTask, tagger: Tagger, windows: settings.WindowSettings
-    ):
+    def __init__(self, task: NerTask, tagger: Tagger):
         """Creates the set of a task, which `tagger` predicts."""
-        self._task, self._tagger, self._windows = task, tagger, windows
+        self._task, self._tagger = task, tagger
         self.total = task.data.test.num_sentences
         self._statistics = features_lib.TokenizationStatistics()
 
@@ -309,7 +300,7 @@ class TestSet:
         """See jobs.task.PredictedSet."""
         return {
             "labels": list(self._task.data.labels),
-            **self._windows.values,
+            **self._tagger.windows.values,
             "scheme": self._task.data.test.scheme,
         }
 
@@ -370,17 +361,11 @@ class RawTextSet:
     unit = "lines"
     folder = "entities.incomplete"
 
-    def __init__(
-        self,
-        data: ner_data.NerData,
-        tagger: Tagger,
-        windows: settings.WindowSettings,
-    ):
+    def __init__(self, data: ner_data.NerData, tagger: Tagger):
         """Creates the set; `tagger` predicts it."""
         assert data.text is not None
         self._lines: text_files.Lines = data.text
-        self._labels, self._windows = data.labels, windows
-        self._tagger = tagger
+        self._labels, self._tagger = data.labels, tagger
         self.block_items = streaming.BLOCK_ITEMS
         self.total = self._lines.total
         self._statistics = features_lib.TokenizationStatistics()
@@ -393,7 +378,8 @@ class RawTextSet:
     @property
     def settings(self) -> dict[str, Any]:
         """See jobs.task.PredictedSet."""
-        return {"labels": list(self._labels), **self._windows.values}
+        windows = self._tagger.windows
+        return {"labels": list(self._labels), **windows.values}
 
     def read(self) -> Iterable[str]:
         """See streaming.Stream."""

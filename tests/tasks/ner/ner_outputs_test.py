@@ -97,7 +97,7 @@ def write_test(folder):
     )
     model = source.ModelSource(case="TRAINED_NOW", start=start, folder=None)
     ner = task.NerTask(config, model)
-    test = task.TestSet(ner, None, config.windows)
+    test = task.TestSet(ner, None)
     blocks = streaming.Blocks(str(folder / "work"), {})
     for number, block in enumerate(test.read()):
         blocks.find(number, "")
@@ -173,11 +173,7 @@ def test_entities_of_another_text_are_kept(tmp_path):
         blocks.find(0, "")
         blocks.add(0, "", {"entities.jsonl": name.encode()})
         lines = text_files.open_lines(str(tmp_path / name))
-        raw = task.RawTextSet(
-            dataclasses.replace(data, text=lines),
-            None,
-            settings.WindowSettings(),
-        )
+        raw = task.RawTextSet(dataclasses.replace(data, text=lines), None)
         raw.write(blocks, open_outputs(tmp_path))
         blocks.remove()
     assert "mail.txt" in (tmp_path / "entities.jsonl").read_text()
