@@ -260,22 +260,6 @@ def _object(path: str) -> dict[str, Any]:
     return values
 
 
-def check_folder(path: str, flag: str) -> None:
-    """Refuses the name of a folder where there is none.
-
-    Args:
-      path: the folder.
-      flag: the flag that names the folder.
-
-    Raises:
-      InputError: names the flag.
-    """
-    if file_system.is_folder(path):
-        return
-    problem = "is a file, not a" if file_system.exists(path) else "no such"
-    raise errors.InputError(f"--{flag}={path}: {problem} directory")
-
-
 def check_paths(
     config: run_config.FinetuningConfig,
     paths: Mapping[str, str | None],
@@ -311,11 +295,14 @@ def check_paths(
 
 
 def _check_path(path: str, flag: str, *, allows_folders: bool) -> None:
-    if flag.endswith("_dir"):
-        check_folder(path, flag)
+    is_folder = file_system.is_folder(path)
+    needs_folder = flag.endswith("_dir")
+    if needs_folder and not is_folder:
+        problem = "is a file, not a" if file_system.exists(path) else "no such"
+        raise errors.InputError(f"--{flag}={path}: {problem} directory")
+    if is_folder and (needs_folder or allows_folders):
         return
-    is_folder = allows_folders and file_system.is_folder(path)
-    if is_folder or file_system.PATTERN.search(path):
+    if file_system.PATTERN.search(path):
         return
     try:
         file_system.find(path)

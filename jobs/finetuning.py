@@ -17,7 +17,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import logging
 
@@ -183,15 +183,13 @@ class Job:
             builder,
             task_model.model,
             run,
-            TrainingSet(
-                length_groups.endless_batches(
-                    features,
-                    batch_size=run.train_batch_size,
-                    seed=run.random_seed,
-                    lengths=builder.lengths,
-                ),
-                self.task.num_examples or len(features),
+            make_batches=length_groups.endless_batches(
+                features,
+                batch_size=run.train_batch_size,
+                seed=run.random_seed,
+                lengths=builder.lengths,
             ),
+            num_examples=self.task.num_examples or len(features),
             settings=self.checkpoint_settings.with_values(run.settings),
             objective=self.teacher.student_objective if self.teacher else None,
             rate_factors=assembly.layer_factors(
@@ -504,19 +502,13 @@ def load(job: Job) -> tuple[TaskModel, int]:
     return task_model, source.step
 
 
-class TrainingSet(NamedTuple):
-    """Endless training batches, and the number of examples per epoch."""
-
-    make_batches: feed.MakeBatches
-    num_examples: int
-
-
 def train_epochs(
     builder: Builder,
     model: Any,
     run: grid.Run,
-    training_set: TrainingSet,
     *,
+    make_batches: feed.MakeBatches,
+    num_examples: int,
     settings: stamp.Stamp,
     objective: steps.Objective | None = None,
     rate_factors: Mapping[str, float] | None = None,
@@ -528,7 +520,8 @@ def train_epochs(
       builder: gives the flags, the objective and the devices.
       model: the model, made in the strategy's scope.
       run: the learning rate, the seed and the directory.
-      training_set: the batches.
+      make_batches: makes endless training batches.
+      num_examples: number of examples per epoch.
       settings: the settings that a resumed run compares.
       objective: the loss; by default that of the builder.
       rate_factors: maps variables' paths to factors on the learning rate.
@@ -540,14 +533,12 @@ def train_epochs(
     """
     config = builder.config
     num_steps = num_train_steps(
-        training_set.num_examples,
-        run.train_batch_size,
-        run.num_train_epochs,
+        num_examples, run.train_batch_size, run.num_train_epochs
     )
     every = config.selection.eval_every_steps
     keeps_best = every > 0
     if hooks is not None and config.evaluates_while_training and not every:
-        every = math.ceil(training_set.num_examples / run.train_batch_size)
+        every = math.ceil(num_examples / run.train_batch_size)
     learner = assembly.make_learner(
         config,
         objective or builder.objective,
@@ -561,7 +552,7 @@ def train_epochs(
     loop.train(
         learner,
         strategy=builder.strategy,
-        phases=[loop.Phase(num_steps, training_set.make_batches)],
+        phases=[loop.Phase(num_steps, make_batches)],
         options=assembly.loop_options(
             config,
             num_steps,

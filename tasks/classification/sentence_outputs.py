@@ -425,27 +425,17 @@ def by_label(evaluation: Evaluation) -> list[list[Any]]:
     return rows
 
 
-def _majority(evaluation: Evaluation) -> tuple[str, float]:
-    """Returns the set's most frequent label, and its fraction."""
+def baseline(evaluation: Evaluation) -> tuple[dict[str, float], str]:
+    """Returns the accuracy without a model: a fact of the report, a sentence.
+
+    Both are empty if examples do not have one of several labels each.
+    """
+    if evaluation.task.kind != examples.CLASSIFICATION:
+        return {}, ""
     counts = np.bincount(evaluation.label_ids[:, 0])
     label = evaluation.task.labels[int(counts.argmax())]
-    return label, float(counts.max() / counts.sum())
-
-
-def majority_fact(evaluation: Evaluation) -> dict[str, float]:
-    """Returns the accuracy without a model, by its name in the report."""
-    if evaluation.task.kind != examples.CLASSIFICATION:
-        return {}
-    label, fraction = _majority(evaluation)
-    return {f"accuracy of always \u201c{label}\u201d": fraction}
-
-
-def majority_note(evaluation: Evaluation) -> str:
-    """Returns a sentence on the accuracy without a model, or ""."""
-    if evaluation.task.kind != examples.CLASSIFICATION:
-        return ""
-    label, fraction = _majority(evaluation)
-    return (
+    fraction = float(counts.max() / counts.sum())
+    return {f"accuracy of always \u201c{label}\u201d": fraction}, (
         f"To predict always `{label}`, the most frequent label, has the "
         f"accuracy {fraction:.4g}."
     )

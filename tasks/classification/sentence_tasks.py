@@ -162,6 +162,10 @@ def _pair_layouts(first: str, second: str) -> tuple[Layout, Layout]:
     return labeled, test
 
 
+# The JSON lines of BoolQ and SuperGLUE; some releases have no ids.
+_json_columns = functools.partial(
+    NamedColumns, form="jsonl", id="idx", optional_id=True
+)
 _MRPC = "#1 ID,#2 ID,#1 String,#2 String"
 _STSB = (
     "index,genre,filename,year,old_index,source1,source2,sentence1,sentence2"
@@ -292,26 +296,15 @@ TASKS = {
         },
         folders=("BoolQ",),
         # SuperGLUE has "label" and "idx", the original release "answer".
-        format=NamedColumns(
-            form="jsonl",
-            text="question",
-            text_pair="passage",
-            label=("label", "answer"),
-            id="idx",
-            optional_id=True,
+        format=_json_columns(
+            text="question", text_pair="passage", label=("label", "answer")
         ),
         labels=("false", "true"),
         metrics=("accuracy",),
     ),
     "cb": _super_glue_task(
         "CB",
-        NamedColumns(
-            form="jsonl",
-            text="premise",
-            text_pair="hypothesis",
-            id="idx",
-            optional_id=True,
-        ),
+        _json_columns(text="premise", text_pair="hypothesis"),
         labels=_NLI,
         metrics=("accuracy", "f1_macro"),
     ),
@@ -323,25 +316,12 @@ TASKS = {
     ),
     "wic": _super_glue_task(
         "WiC",
-        NamedColumns(
-            form="jsonl",
-            text="sentence1",
-            text_pair="sentence2",
-            prefix="word",
-            id="idx",
-            optional_id=True,
-        ),
+        _json_columns(text="sentence1", text_pair="sentence2", prefix="word"),
         labels=("false", "true"),
     ),
     "ax-g": _super_glue_task(  # Predicted with RTE's model.
         "AX-g",
-        NamedColumns(
-            form="jsonl",
-            text="premise",
-            text_pair="hypothesis",
-            id="idx",
-            optional_id=True,
-        ),
+        _json_columns(text="premise", text_pair="hypothesis"),
         labels=_TWO_WAY,
         files={TEST: ("AX-g.jsonl",)},
     ),

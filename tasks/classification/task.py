@@ -224,10 +224,11 @@ class ClassificationTask:
             evaluation, name, has_windows=self.windows is not None
         )
         metrics = self.sets.metrics
+        baseline_fact, baseline_note = sentence_outputs.baseline(evaluation)
         return Description(
             scores=self.scores(evaluation.values, step)._replace(
                 by_label=sentence_outputs.by_label(evaluation),
-                note=sentence_outputs.majority_note(evaluation),
+                note=baseline_note,
             ),
             digest=" ".join(texts.digest for texts in sets),
             title=self._title(flags),
@@ -249,7 +250,7 @@ class ClassificationTask:
                     for x in metrics
                 },
                 f"examples of {name}": len(evaluation.label_ids),
-                **sentence_outputs.majority_fact(evaluation),
+                **baseline_fact,
                 "training steps": step,
             },
         )

@@ -661,7 +661,8 @@ class _ChoiceRun:
             ),
             model,
             self.run,
-            finetuning.TrainingSet(make_batches, len(sentences)),
+            make_batches=make_batches,
+            num_examples=len(sentences),
             settings=self.checkpoint_settings,
         )
 
