@@ -144,7 +144,7 @@ def main(config: ExtractConfig) -> None:
         modules,
         start.config,
     )
-    task.vector_size(start.config.hidden_size)  # Refuses modules that differ.
+    _ = task.vector_size  # Refuses modules that differ.
     strategy = assembly.make_strategy(config.devices, output_dir=None)
     feed.check_batch_size("batch_size", config.batch_size, strategy)
     lines = text_files.open_lines(config.input_file)

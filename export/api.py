@@ -678,8 +678,7 @@ class EmbeddingModel(Model):
         super().__init__(opened)
         self._task_model, objective = opened.embedder()
         self._pooler = opened.pooler()
-        hidden_size = opened.start.config.hidden_size
-        self._vector_size = objective.vector_size(hidden_size)
+        self._vector_size = objective.vector_size
 
     def _predict(self, inputs: list) -> np.ndarray:
         return self._task_outputs(inputs)

@@ -452,7 +452,7 @@ class OpenedModel:
             self.modules,
             start.config,
         )
-        objective.vector_size(start.config.hidden_size)  # Refuses what differs.
+        _ = objective.vector_size  # Refuses modules that differ.
         task_model = self._build(objective)
         pretrained.assign(
             task_model.model, start.init_checkpoint, tokenizer=start.tokenizer

@@ -244,9 +244,7 @@ class EmbeddingGraph(text_graph.TextGraph):
             "layer": opened.options.layer,
             "pooling": modules.pooling,
             "normalize": modules.normalize,
-            "size": self._objective.vector_size(
-                opened.start.config.hidden_size
-            ),
+            "size": self._objective.vector_size,
         }
 
     def predict(self, text: tf.Tensor) -> dict[str, tf.Tensor]:

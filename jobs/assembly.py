@@ -393,15 +393,10 @@ def settings_of(
       resolved: further settings, and settings that replace those of the flags,
         e.g. the digest of a file instead of its name.
     """
-    flags = config_flags.affecting(config, "records", "result", "execution")
-    return flags | _chosen(config) | resolved
-
-
-def _chosen(config) -> stamp.Stamp:
-    """Returns the devices and the precision that this machine uses."""
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
     kind = next(k for k in ("TPU", "GPU", "CPU") if k in kinds)
     chosen = precision.choose(config.devices.precision)
-    return stamp.facts("execution", {"strategy's devices": kind}) | stamp.facts(
-        "result", {"precision in fact": chosen}
-    )
+    flags = config_flags.affecting(config, "records", "result", "execution")
+    flags |= stamp.facts("execution", {"strategy's devices": kind})
+    flags |= stamp.facts("result", {"precision in fact": chosen})
+    return flags | resolved

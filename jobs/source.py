@@ -142,39 +142,41 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
     had_same_weights = _last_command_used(
         init_checkpoint, weights=start.init_checkpoint, output_dir=output_dir
     )
-    source = ModelSource(
-        case=case,
-        start=start,
-        folder=folder,
-        last_prediction_dir=output_dir if had_same_weights else None,
-        trained=(folder and run_directory.training_flags(folder)) or {},
-    )
+    trained = (folder and run_directory.training_flags(folder)) or {}
     pretrained.check_positions(
         start.config,
-        config.remembered_values(source.trained).get(
+        config.remembered_values(trained).get(
             "max_seq_length", config.max_seq_length
         ),
     )
+    step = 0
+    stored: Mapping[str, Any] = {}
     if case == "GIVEN":
         _warn_of_unfinished(output_dir, init_checkpoint)
-    if case == "FINISHED":
+    elif case == "FINISHED":
         kept_record = grid.kept(output_dir)
         assert kept_record is not None  # This is the case FINISHED.
-        return dataclasses.replace(source, step=kept_record["step"])
-    if case == "UNFINISHED":
+        step = kept_record["step"]
+    elif case == "UNFINISHED":
         state = loop.last_state(output_dir)
         _check_tokenizer(start, state.get("settings", {}), output_dir)
-        stored = state.get("task_settings")
-        if not stored:
-            return source
+        stored = state.get("task_settings") or {}
+    if stored:
         start = dataclasses.replace(
             start,
             labels=stored.get("labels"),
             problem_type=stored.get("problem_type"),
             num_outputs=None,
         )
-        return dataclasses.replace(source, start=start, stored=stored)
-    return source
+    return ModelSource(
+        case=case,
+        start=start,
+        folder=folder,
+        step=step,
+        trained=trained,
+        stored=stored,
+        last_prediction_dir=output_dir if had_same_weights else None,
+    )
 
 
 def given(

@@ -181,16 +181,16 @@ def test_a_killed_command_continues_with_the_next_block(
     monkeypatch.setattr(feature_extraction, "_BLOCK_BYTES", 1)
     flags = {"layers": "-1", "output_format": form}
     expected = run(root, f"once.{form}", **flags).read_bytes()
-    in_order, calls = feature_extraction._in_order, []
+    predict, calls = feature_extraction.Extractor.predict, []
 
     def fail_in_the_second_block(*arguments):
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return in_order(*arguments)
+        return predict(*arguments)
 
     monkeypatch.setattr(
-        feature_extraction, "_in_order", fail_in_the_second_block
+        feature_extraction.Extractor, "predict", fail_in_the_second_block
     )
     with pytest.raises(SystemExit):
         run(root, f"again.{form}", **flags)

@@ -59,25 +59,19 @@ _ACTIVATIONS = {
 }
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class ExtractionObjective:
-    """Selects layers, and pools them to vectors of texts."""
+    """Selects layers, and pools them to vectors of texts.
 
-    def __init__(
-        self,
-        layers: Sequence[int],
-        modules: sentence_modules.SentenceModules,
-        config: BertConfig,
-    ):
-        """Stores the arguments.
+    Attributes:
+      layers: numbers of the layers; -1 is the last layer.
+      modules: how the vectors of texts are made from a layer.
+      config: the encoder's hyperparameters.
+    """
 
-        Args:
-          layers: numbers of the layers; -1 is the last layer.
-          modules: how the vectors of texts are made from a layer.
-          config: the encoder's hyperparameters.
-        """
-        self.layers = list(layers)
-        self.modules = modules
-        self.config = config
+    layers: list[int]
+    modules: sentence_modules.SentenceModules
+    config: BertConfig
 
     def make_model(self, *, attention: str, dtype: Any, **unused: Any) -> Any:
         """Makes the encoder; see task_model.Objective."""
@@ -90,11 +84,11 @@ class ExtractionObjective:
         """Whether a text has one vector."""
         return self.modules.pooling != sentence_modules.NO_POOLING
 
-    def vector_size(self, hidden_size: int) -> int:
-        """Returns the size of a vector; see SentenceModules."""
-        if not self.is_pooled:
-            return hidden_size
-        return self.modules.vector_size(hidden_size)
+    @property
+    def vector_size(self) -> int:
+        """The size of a vector; see SentenceModules."""
+        size = self.config.hidden_size
+        return self.modules.vector_size(size) if self.is_pooled else size
 
     def predict(
         self, model: Any, features: Mapping[str, Any]
@@ -190,11 +184,6 @@ class Extractor:
         )
 
     @property
-    def vector_size(self) -> int:
-        """The size of a vector in the file."""
-        return self.task.vector_size(self.start.config.hidden_size)
-
-    @property
     def settings(self) -> dict[str, Any]:
         """The settings that activations depend on; see streaming.Blocks."""
         return {
@@ -215,7 +204,7 @@ class Extractor:
         """The number of lines per block."""
         task = self.task
         vectors = 1 if task.is_pooled else self.max_seq_length
-        line_bytes = 4 * vectors * self.vector_size * len(task.layers)
+        line_bytes = 4 * vectors * task.vector_size * len(task.layers)
         batches = max(1, _BLOCK_BYTES // (line_bytes * self._batch_size))
         return self._batch_size * min(batches, _BLOCK_BATCHES)
 
@@ -225,25 +214,16 @@ class Extractor:
         batches = length_groups.OrderedBatches(
             features, batch_size=self._batch_size, lengths=self._lengths
         )
-        return _in_order(self.task, features, self._predictor.batches(batches))
-
-
-def _in_order(
-    task: ExtractionObjective,
-    features: Features,
-    batches: Iterable[dict[str, np.ndarray]],
-) -> list[dict[str, np.ndarray]]:
-    """Returns each line's layers, [tokens, H] or [H], in the lines' order."""
-    lengths = features.lengths
-    layers_of_lines: list[dict[str, np.ndarray]] = [{} for _ in lengths]
-    for batch in batches:
-        for number, row in enumerate(batch["example_index"].tolist()):
-            for name in map(_name, task.layers):
-                values = batch[name][number]
-                if not task.is_pooled:
-                    values = values[: lengths[row]].copy()
-                layers_of_lines[row][name] = values
-    return layers_of_lines
+        lengths = features.lengths
+        layers_of_lines: list[dict[str, np.ndarray]] = [{} for _ in lengths]
+        for batch in self._predictor.batches(batches):
+            for number, row in enumerate(batch["example_index"].tolist()):
+                for name in map(_name, self.task.layers):
+                    values = batch[name][number]
+                    if not self.task.is_pooled:
+                        values = values[: lengths[row]].copy()
+                    layers_of_lines[row][name] = values
+        return layers_of_lines
 
 
 class LineStream:
@@ -336,21 +316,20 @@ def extract(
     Raises:
       InputError: there are no lines.
     """
-    store: streaming.Store = streaming.StandardOutput(output.form)
-    if output.path != _STANDARD_OUTPUT:
-        store = streaming.Blocks(
+    stream = LineStream(lines, output, extractor)
+    if output.path == _STANDARD_OUTPUT:
+        count = streaming.run(stream, streaming.StandardOutput(output.form))
+    else:
+        blocks = streaming.Blocks(
             f"{output.path}.incomplete",
             {"output_format": output.form, **extractor.settings},
         )
-    count = streaming.run(LineStream(lines, output, extractor), store)
+        if count := streaming.run(stream, blocks):
+            names = list(map(_name, extractor.task.layers))
+            output.write(blocks, names, extractor.task.vector_size)
+        blocks.remove()
     if not count:
-        if isinstance(store, streaming.Blocks):
-            store.remove()
         raise errors.InputError(f"{lines.name}: has no lines")
-    if isinstance(store, streaming.Blocks):
-        names = list(map(_name, extractor.task.layers))
-        output.write(store, names, extractor.vector_size)
-        store.remove()
 
 
 class Line(NamedTuple):
@@ -442,9 +421,8 @@ class FeatureFile:
           layers: the names of the layers.
           vector_size: the size of a vector.
         """
-        folder = os.path.dirname(self.path)
-        if folder:
-            tf.io.gfile.makedirs(folder)
+        if folder := os.path.dirname(self.path):
+            file_system.make_folder(folder)
         if self.form == "jsonl":
             blocks.write(self.form, self.path)
             return
