@@ -476,7 +476,7 @@ def own_table(form: str, columns: settings.Columns) -> NamedColumns:
     """
     text, label = columns.text_column or "text", columns.label_column or "label"
     pair = columns.text_pair_column
-    labels = columns.names_of_labels or [label]
+    labels = columns.of_labels or [label]
     if twice := errors.repeated(filter(None, [text, pair, *labels])):
         raise errors.InputError(
             f"the column {twice!r} is named twice among --text_column={text}, "
@@ -487,7 +487,7 @@ def own_table(form: str, columns: settings.Columns) -> NamedColumns:
         text=text,
         text_pair=pair,
         label=label,
-        label_columns=columns.names_of_labels,
+        label_columns=columns.of_labels,
         id=columns.id_column,
         kept=columns.kept,
     )

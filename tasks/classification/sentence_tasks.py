@@ -534,13 +534,12 @@ def open_task(
         )
     spec = TASKS[name]
     known = known or task_files.ModelClasses(labels=None, problem_type=None)
+    columns = columns or settings.Columns()
     read = functools.cache(
-        functools.partial(
-            _read, name, spec, files, columns or settings.Columns(), seed
-        )
+        functools.partial(_read, name, spec, files, columns, seed)
     )
     kind = spec.kind
-    if columns is not None and columns.names_of_labels and not problem_type:
+    if columns.of_labels and not problem_type:
         problem_type = examples.MULTI_LABEL
     if kind is None and trains:
         kind = task_files.kind(problem_type or known.kind, None)
@@ -556,7 +555,7 @@ def open_task(
             files,
             known,
             trains=trains,
-            names=columns.names_of_labels if columns else [],
+            names=columns.of_labels,
         )
     else:
         match = known.in_model_order_if_same if trains else known.in_order
@@ -570,7 +569,7 @@ def open_task(
         or (("pearson", "spearman") if kind == examples.REGRESSION else None),
         labels=labels,
         read=read,
-        kept=columns.kept if columns and not spec.files else (),
+        kept=() if spec.files else columns.kept,
         division=""
         if files.dev_fraction is None
         else f"divided by --dev_fraction={files.dev_fraction:g}, seed {seed}",

@@ -108,7 +108,7 @@ class Columns:
             )
 
     @property
-    def names_of_labels(self) -> list[str]:
+    def of_labels(self) -> list[str]:
         """The columns in --label_columns; [] if a column has the labels."""
         if self.label_column is not None or self.label_columns is None:
             return []
@@ -275,7 +275,7 @@ class ClassifierConfig(run_config.FinetuningConfig):
             )
         if self.columns.keep_columns is not None and not self.do_predict:
             raise ValueError("--keep_columns needs --do_predict")
-        names = self.columns.names_of_labels
+        names = self.columns.of_labels
         if not all(names) or len({*names}) < len(names):
             raise ValueError(
                 f"--label_columns={self.columns.label_columns}: a name is "
