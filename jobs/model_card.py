@@ -42,10 +42,8 @@ _ON_THE_HUB = {
     ),
     "chinese_L-12_H-768_A-12": "google-bert/bert-base-chinese",
 }
-
-
 # Columns of the scores of each label.
-_BY_LABEL = ("label", "examples", "predicted", "precision", "recall", "F1")
+BY_LABEL = ("label", "examples", "predicted", "precision", "recall", "F1")
 
 
 class _Scores(TypedDict):
@@ -304,7 +302,7 @@ def _lines(card: Mapping[str, Any]) -> list[str]:
             cells = [
                 [x, *(f"{value:.4g}" for value in row)] for x, *row in rows
             ]
-            lines += ["", f"By label, {name}:", "", *_table(_BY_LABEL, cells)]
+            lines += ["", f"By label, {name}:", "", *_table(BY_LABEL, cells)]
         if note := evaluation.get("note"):
             lines += ["", note]
     flags = [(name, json.dumps(value)) for name, value in card["flags"].items()]

@@ -86,9 +86,5 @@ def _check_columns(config: ClassifierConfig, split: str) -> None:
         paths=text_files.find_all(path, table.endings)[:1],
         split=split,
         is_labeled=split != TEST,
-        have_released_names=False,
-        data_dir="",
-        language="",
-        labels=(),
     )
     next(iter(table.read(described)), None)

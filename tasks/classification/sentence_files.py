@@ -51,10 +51,10 @@ class DataFiles:
     paths: Sequence[str]
     split: str
     is_labeled: bool
-    have_released_names: bool
-    data_dir: str
-    language: str
-    labels: Collection[str]
+    have_released_names: bool = False
+    data_dir: str = ""
+    language: str = ""
+    labels: Collection[str] = ()
 
     @property
     def set_name(self) -> str:

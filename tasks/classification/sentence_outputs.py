@@ -34,7 +34,7 @@ from matplotlib.figure import Figure
 from data import examples
 from data.examples import Example
 from foundation import atomic, copies, file_system
-from jobs import report, run_directory, streaming
+from jobs import model_card, report, run_directory, streaming
 from tasks.classification import objective, outcomes, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
 from training import metric_writer
@@ -46,7 +46,6 @@ ARCHIVE = "submission.zip"
 _SWAG_TASK = "swag"
 _MNLI_MISMATCHED = "MNLI-mm.tsv"
 _MAX_STSB_SCORE = 5.0  # The scale of STS-B begins at 0.
-BY_LABEL = ["label", "examples", "predicted", "precision", "recall", "F1"]
 _MAX_CLASSES_IN_TABLE = 30  # More would be an unreadable table of C * C cells.
 _MAX_CONFUSIONS = 50
 _MAX_ERRORS = 25
@@ -313,7 +312,7 @@ def sections(evaluation: Evaluation) -> list[report.Section]:
     if kind in (examples.CLASSIFICATION, examples.MULTIPLE_CHOICE):
         overview.append(_confusions(evaluation))
     if rows := by_label(evaluation):
-        shown = report.table(BY_LABEL, rows, minor=["predicted"])
+        shown = report.table(model_card.BY_LABEL, rows, minor=["predicted"])
         overview.append(report.Section("By label", shown))
     if kind == examples.REGRESSION:
         overview.append(_true_and_predicted(evaluation))
@@ -401,7 +400,7 @@ def _confusions(evaluation: Evaluation) -> report.Section:
 
 
 def by_label(evaluation: Evaluation) -> list[list[Any]]:
-    """Returns a row with the columns BY_LABEL for each label.
+    """Returns a row with the columns model_card.BY_LABEL for each label.
 
     Returns [] for regression and multiple choice, which have no labels.
     """

@@ -615,7 +615,7 @@ def _read(
         raise errors.InputError(
             f"--task_name={name}: {sentence_files.required(split)}"
         )
-    is_named = bool(path)
+    is_released = not path
     if not path:
         if files.data_dir is None:
             raise errors.InputError(
@@ -629,7 +629,7 @@ def _read(
         is_labeled=(
             not split.startswith(TEST) if is_labeled is None else is_labeled
         ),
-        have_released_names=not is_named,
+        have_released_names=is_released,
         data_dir=files.data_dir or "",
         language=files.language,
         labels=spec.labels or (),
