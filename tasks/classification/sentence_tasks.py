@@ -424,8 +424,8 @@ class SentenceTask:
       labels: names of the classes, in the order of the model's outputs.
       read: function; read(split) returns the examples after checking that they
         can be read, with labels except in test sets. read(split,
-        is_labeled=True) requires labels, read(split, is_labeled=False) ignores
-        them, and neither checks anything before the examples are iterated.
+        is_labeled=True) requires labels, and checks nothing before the examples
+        are iterated.
       dev_splits: the splits to evaluate, the most important first.
       test_splits: the splits to predict.
     """
@@ -535,9 +535,7 @@ def open_task(
     spec = TASKS[name]
     known = known or task_files.ModelClasses(labels=None, problem_type=None)
     columns = columns or settings.Columns()
-    read = functools.cache(
-        functools.partial(_read, name, spec, files, columns, seed)
-    )
+    sets = _Sets(name, spec, files, columns, seed)
     kind = spec.kind
     if columns.of_labels and not problem_type:
         problem_type = examples.MULTI_LABEL
@@ -549,14 +547,7 @@ def open_task(
     if has_names and not trains:
         known.check()
     if spec.labels is None:
-        labels = _labels_of_table(
-            kind,
-            read,
-            files,
-            known,
-            trains=trains,
-            names=columns.of_labels,
-        )
+        labels = sets.labels_of_table(kind, known, trains=trains)
     else:
         match = known.in_model_order_if_same if trains else known.in_order
         labels = match(spec.labels)
@@ -568,139 +559,142 @@ def open_task(
         # Larger scores are better, so an error is not a score.
         or (("pearson", "spearman") if kind == examples.REGRESSION else None),
         labels=labels,
-        read=read,
+        read=sets.read,
         kept=() if spec.files else columns.kept,
         division=""
         if files.dev_fraction is None
         else f"divided by --dev_fraction={files.dev_fraction:g}, seed {seed}",
-        dev_splits=_existing_splits(spec, files, DEV),
-        test_splits=_existing_splits(spec, files, TEST),
+        dev_splits=sets.existing_splits(DEV),
+        test_splits=sets.existing_splits(TEST),
     )
 
 
-def _read(
-    name: str,
-    spec: TaskSpec,
-    files: settings.Files,
-    columns: settings.Columns,
-    seed: int,
-    split: str,
-    is_labeled: bool | None = None,
-) -> Examples:
-    """Reads a split from the file that a flag names, or the released one."""
-    if files.dev_fraction is not None and split in (TRAIN, DEV):
-        undivided = _read(name, spec, files, columns, seed, _DIVIDED, True)
-        parts = examples.divide(undivided, files.dev_fraction, seed)
-        part = parts[split == DEV]
-        if is_labeled is None:
-            part.check()
-        return part
-    if spec.files and split not in spec.files:
-        raise errors.InputError(f"--task_name={name}: has no {split} set")
-    table = spec.format or sentence_files.own_table(name, columns)
-    path = files.of(TRAIN if split == _DIVIDED else split)
-    if path == text_files.STANDARD_INPUT:
-        if split != TEST or spec.kind == examples.MULTIPLE_CHOICE:
-            raise errors.InputError(
-                f"--{split}_file=-: only a test set of texts or pairs can be "
-                "read from standard input"
-            )
-        read = functools.partial(
-            sentence_files.read_lines,
-            table.num_texts,
-            of_jsonl="jsonl" in table.endings,
-        )
-        return Examples(read, path)
-    if not path and not spec.files:
-        raise errors.InputError(
-            f"--task_name={name}: {sentence_files.required(split)}"
-        )
-    is_released = not path
-    if not path:
-        if files.data_dir is None:
-            raise errors.InputError(
-                f"--data_dir is required, or --{split}_file"
-            )
-        path = _released_file(spec, files.data_dir, files.language, split)
-    paths = text_files.find_all(path, table.endings)
-    described = sentence_files.DataFiles(
-        paths=paths,
-        split=split,
-        is_labeled=(
-            not split.startswith(TEST) if is_labeled is None else is_labeled
-        ),
-        have_released_names=is_released,
-        data_dir=files.data_dir or "",
-        language=files.language,
-        labels=spec.labels or (),
+@dataclasses.dataclass(frozen=True)
+class _Sets:
+    """The sets of a task, in files that flags name or of --data_dir."""
+
+    name: str
+    spec: TaskSpec
+    files: settings.Files
+    columns: settings.Columns
+    seed: int
+    _opened: dict[tuple[str, bool], Examples] = dataclasses.field(
+        default_factory=dict, init=False
     )
-    read = functools.partial(table.read, described)
-    texts = Examples(read, paths[0] if len(paths) == 1 else path)
-    if is_labeled is None:
-        texts.check()
-    return texts
 
+    def read(self, split: str, is_labeled: bool = False) -> Examples:
+        """See SentenceTask."""
+        if (texts := self._opened.get((split, is_labeled))) is not None:
+            return texts
+        if self.files.dev_fraction is not None and split in (TRAIN, DEV):
+            table = self.read(_DIVIDED, is_labeled=True)
+            parts = examples.divide(table, self.files.dev_fraction, self.seed)
+            texts = parts[split == DEV]
+        else:
+            texts = self._open(split, is_labeled=is_labeled)
+        if not is_labeled and texts.path != text_files.STANDARD_INPUT:
+            texts.check()
+        self._opened[split, is_labeled] = texts
+        return texts
 
-def _released_file(
-    spec: TaskSpec, data_dir: str, language: str, split: str
-) -> str:
-    names = [name.format(language=language) for name in spec.files[split]]
-    path = sentence_files.find_released(names, data_dir, spec.folders)
-    if path is None:
-        none = "neither" if len(names) > 1 else "no"
-        raise errors.InputError(
-            f"--data_dir={data_dir}: {none} {' nor '.join(names)} there"
+    def _open(self, split: str, *, is_labeled: bool) -> Examples:
+        """Finds the files of a split, and reads nothing yet."""
+        spec, files = self.spec, self.files
+        if spec.files and split not in spec.files:
+            raise errors.InputError(
+                f"--task_name={self.name}: has no {split} set"
+            )
+        table = spec.format or sentence_files.own_table(self.name, self.columns)
+        path = files.of(TRAIN if split == _DIVIDED else split)
+        if path == text_files.STANDARD_INPUT:
+            if split != TEST or spec.kind == examples.MULTIPLE_CHOICE:
+                raise errors.InputError(
+                    f"--{split}_file=-: only a test set of texts or pairs can "
+                    "be read from standard input"
+                )
+            read = functools.partial(
+                sentence_files.read_lines,
+                table.num_texts,
+                of_jsonl="jsonl" in table.endings,
+            )
+            return Examples(read, path)
+        if not path and not spec.files:
+            raise errors.InputError(
+                f"--task_name={self.name}: {sentence_files.required(split)}"
+            )
+        is_released = not path
+        if not path:
+            if files.data_dir is None:
+                raise errors.InputError(
+                    f"--data_dir is required, or --{split}_file"
+                )
+            path = self._released_file(split, files.data_dir)
+        paths = text_files.find_all(path, table.endings)
+        described = sentence_files.DataFiles(
+            paths=paths,
+            split=split,
+            is_labeled=is_labeled or not split.startswith(TEST),
+            have_released_names=is_released,
+            data_dir=files.data_dir or "",
+            language=files.language,
+            labels=spec.labels or (),
         )
-    return path
+        read = functools.partial(table.read, described)
+        return Examples(read, paths[0] if len(paths) == 1 else path)
 
+    def _released_file(self, split: str, data_dir: str) -> str:
+        language, folders = self.files.language, self.spec.folders
+        names = [x.format(language=language) for x in self.spec.files[split]]
+        path = sentence_files.find_released(names, data_dir, folders)
+        if path is None:
+            none = "neither" if len(names) > 1 else "no"
+            raise errors.InputError(
+                f"--data_dir={data_dir}: {none} {' nor '.join(names)} there"
+            )
+        return path
 
-def _existing_splits(
-    spec: TaskSpec, files: settings.Files, set_name: str
-) -> list[str]:
-    """Returns the main split of a set, and the others whose files exist."""
-    splits = [x for x in spec.files or [set_name] if x.startswith(set_name)]
-    existing = splits[:1]
-    if not files.data_dir:
+    def existing_splits(self, set_name: str) -> list[str]:
+        """Returns the main split of a set, and the others whose files exist."""
+        splits = self.spec.files or [set_name]
+        splits = [x for x in splits if x.startswith(set_name)]
+        existing = splits[:1]
+        if not self.files.data_dir:
+            return existing
+        for split in splits[1:]:
+            with contextlib.suppress(errors.InputError):
+                self._released_file(split, self.files.data_dir)
+                existing.append(split)
         return existing
-    for split in splits[1:]:
-        with contextlib.suppress(errors.InputError):
-            _released_file(spec, files.data_dir, files.language, split)
-            existing.append(split)
-    return existing
 
+    def labels_of_table(
+        self, kind: str, known: task_files.ModelClasses, *, trains: bool
+    ) -> Sequence[str]:
+        """Returns the labels of a user's own table.
 
-def _labels_of_table(
-    kind: str,
-    read: Callable[[str], Examples],
-    files: settings.Files,
-    known: task_files.ModelClasses,
-    *,
-    trains: bool,
-    names: Sequence[str],
-) -> Sequence[str]:
-    """Returns the labels of a user's own table.
-
-    Training finds them in the training set, unless `names` of columns are
-    given. A trained model stores its labels; if its classes have no names, the
-    labels are those of the training set.
-    """
-    if kind == examples.REGRESSION:
-        return ()
-    table = TRAIN if files.dev_fraction is None else _DIVIDED
-    if trains:
-        labels = names or examples.find_labels(read(table), kind)
-        return known.in_model_order_if_same(labels)
-    if known.names is not None:
-        return known.names
-    if files.train_file:
-        return known.in_order(examples.find_labels(read(table), kind))
-    if known.labels is None:
-        raise errors.InputError(
-            "the model has no labels, so it is not a classifier; for a "
-            "classifier without them (a TensorFlow checkpoint), give them with "
-            "--label_names or --train_file"
-        )
-    return known.labels
+        Training finds them in the training set, unless --label_columns names
+        them. A trained model stores its labels; if its classes have no names,
+        the labels are those of the training set.
+        """
+        if kind == examples.REGRESSION:
+            return ()
+        table = TRAIN if self.files.dev_fraction is None else _DIVIDED
+        if trains:
+            labels = self.columns.of_labels or examples.find_labels(
+                self.read(table), kind
+            )
+            return known.in_model_order_if_same(labels)
+        if known.names is not None:
+            return known.names
+        if self.files.train_file:
+            labels = examples.find_labels(self.read(table), kind)
+            return known.in_order(labels)
+        if known.labels is None:
+            raise errors.InputError(
+                "the model has no labels, so it is not a classifier; for a "
+                "classifier without them (a TensorFlow checkpoint), give them "
+                "with --label_names or --train_file"
+            )
+        return known.labels
 
 
 def check(task: SentenceTask, *, train: bool, dev: bool, test: bool) -> None:
