@@ -55,6 +55,9 @@ class ClassificationTask:
             )
         # Again, because the task may be that of the model's training.
         sentence_tasks.check_flags(config.task_name, config_flags.given(config))
+        seed = config.random_seed
+        if not config.do_train:  # Evaluate what its training held out.
+            seed = source.trained.get("random_seed", seed)
         self.sets = sentence_tasks.open_task(
             config.task_name,
             config.files,
@@ -66,10 +69,7 @@ class ClassificationTask:
                 num_outputs=start.num_outputs,
             ).with_names(config.names_of_labels, trains=config.do_train),
             trains=config.do_train,
-            # A model is evaluated on the examples that its training held out.
-            seed=source.trained.get("random_seed", config.random_seed)
-            if not config.do_train
-            else config.random_seed,
+            seed=seed,
         )
         if not config.do_train and source.folder is not None:
             sentence_tasks.check_pairs(

@@ -184,7 +184,7 @@ class NerTask:
     ) -> Description:
         """See jobs.task.Task."""
         scores = self.scores(evaluation.values, step)
-        values = scores.values
+        values, is_plain = scores.values, self.data.is_plain
         path = os.path.basename(self.data.summary(DEV).path)
         # The report has a table of the types of entities.
         by_type = ("eval_precision_", "eval_recall_", "eval_f1_")
@@ -201,21 +201,15 @@ class NerTask:
             panels=outputs.PANELS,
             sections=outputs.sections(evaluation),
             facts={
-                name_in_report: values[f"eval_{name}"]
-                for name, name_in_report in (
-                    ("f1", "F1 of entities"),
-                    ("accuracy", "accuracy of words"),
-                )
-                if f"eval_{name}" in values
-            }
-            | {
+                **({} if is_plain else {"F1 of entities": values["eval_f1"]}),
+                "accuracy of words": values["eval_accuracy"],
                 f"sentences of {path}": len(evaluation.sentences),
                 "training steps": step,
             },
             shown={
                 name: value
                 for name, value in values.items()
-                if self.data.is_plain or not name.startswith(by_type)
+                if is_plain or not name.startswith(by_type)
             },
         )
 
