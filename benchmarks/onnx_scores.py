@@ -223,7 +223,7 @@ def conll(config: Config, opened: Any) -> tuple[Any, Any]:
 
     labels = opened.start.labels
     data = ner_data.open_data(
-        ner_data.Files(flags=settings.Files(data_dir=config.data_dir)),
+        settings.Files(data_dir=config.data_dir),
         tag_scheme="auto",
         model_scheme="bio2",
         known_labels=labels,

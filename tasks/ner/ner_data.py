@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from absl import logging
@@ -44,6 +44,9 @@ class Files:
     """The files of the splits, which flags name."""
 
     flags: settings.Files
+    _read: dict[str, word_files.Sentences] = dataclasses.field(
+        default_factory=dict, init=False
+    )
 
     def find(self, split: str) -> str | None:
         """Returns the file of a split; None if there is none."""
@@ -68,9 +71,11 @@ class Files:
         return found[0] if found else None
 
     def read(self, split: str) -> word_files.Sentences:
-        """Reads the file of a split."""
-        (sentences,) = self._read_file(split, self._require(split), None)
-        return sentences
+        """Reads the file of a split, once."""
+        if split not in self._read:
+            (sentences,) = self._read_file(split, self._require(split), None)
+            self._read[split] = sentences
+        return self._read[split]
 
     def read_blocks(
         self, split: str, block_sentences: int
@@ -215,14 +220,12 @@ class NerData:
 
     Attributes:
       files: where the sets are.
-      read: function that returns the sentences of a split, cached.
       labels: the model's labels, in the order of its outputs.
       scheme: the scheme of the files' tags; None recognizes it.
       text: raw text to find entities in, if any.
     """
 
     files: Files
-    read: Callable[[str], word_files.Sentences]
     labels: Sequence[str]
     scheme: str | None
     text: text_files.Lines | None = None
@@ -253,7 +256,7 @@ class NerData:
     def split(self, name: str) -> TaggedSet:
         """Returns a set by the name of its split."""
         if name not in self._sets:
-            sentences = self.read(name)
+            sentences = self.files.read(name)
             scheme = tag_spans.PLAIN if self.is_plain else self.scheme
             if scheme is None:
                 scheme = tag_spans.BIO2
@@ -312,7 +315,7 @@ class NerData:
 
 
 def open_data(
-    files: Files,
+    flags: settings.Files,
     *,
     tag_scheme: str,
     model_scheme: str,
@@ -325,7 +328,7 @@ def open_data(
     """Opens the sets of a command.
 
     Args:
-      files: where the files are.
+      flags: the files.
       tag_scheme: the scheme of the files' tags, or "auto".
       model_scheme: the scheme of a new model's labels: bio2 or iobes.
       types: types of entities; by default those of the training set.
@@ -341,7 +344,7 @@ def open_data(
       InputError: the labels of a trained model are unknown, or do not fit its
         head.
     """
-    read = functools.cache(files.read)
+    files = Files(flags=flags)
     scheme = None if tag_scheme == "auto" else tag_scheme
     classes = task_files.ModelClasses(
         labels=known_labels, problem_type=None, num_outputs=num_outputs
@@ -349,12 +352,14 @@ def open_data(
     if not trains:
         classes.check(can_be_named=False)
     if trains:
-        labels_of_set = _find_labels(read(TRAIN), scheme, model_scheme, types)
+        labels_of_set = _find_labels(
+            files.read(TRAIN), scheme, model_scheme, types
+        )
         labels = classes.in_model_order_if_same(labels_of_set)
     elif classes.names is not None:
         labels = classes.names
     elif files.find(TRAIN) is not None:
-        labels = _find_labels(read(TRAIN), scheme, model_scheme, types)
+        labels = _find_labels(files.read(TRAIN), scheme, model_scheme, types)
         logging.warning(
             "the model does not name its labels. Assumed, as of a model that "
             "was trained here: %s. Other projects use other orders: correct "
@@ -370,7 +375,6 @@ def open_data(
         )
     data = NerData(
         files=files,
-        read=read,
         labels=list(labels),
         scheme=scheme,
         text=text_files.open_lines(text_file) if text_file else None,

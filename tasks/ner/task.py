@@ -58,7 +58,7 @@ class NerTask:
         _refuse_true_case(config, source)
         start, windows = source.start, config.windows
         self.data = ner_data.open_data(
-            ner_data.Files(flags=config.files),
+            config.files,
             tag_scheme=config.tag_scheme,
             model_scheme=config.model_scheme,
             types=config.types,

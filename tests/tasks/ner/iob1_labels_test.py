@@ -20,7 +20,7 @@ def open_set(tmp_path):
         text = "".join(f"w {tag}\n" for tag in tags)
         (tmp_path / "dev.txt").write_text(text)
         return ner_data.open_data(
-            ner_data.Files(flags=settings.Files(data_dir=str(tmp_path))),
+            settings.Files(data_dir=str(tmp_path)),
             tag_scheme="auto",
             model_scheme="bio2",
             known_labels=labels,

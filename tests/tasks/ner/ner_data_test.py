@@ -20,7 +20,7 @@ WINDOWS = settings.WindowSettings(
 
 def open_folder(folder, **options):
     return ner_data.open_data(
-        ner_data.Files(flags=settings.Files(data_dir=str(folder))),
+        settings.Files(data_dir=str(folder)),
         tag_scheme="auto",
         model_scheme="bio2",
         **{"known_labels": None, "trains": True} | options,
@@ -65,7 +65,7 @@ def test_the_columns_integers_have_the_names_of_the_flag(folder):
 def test_the_types_of_a_trained_model_cannot_be_chosen(folder):
     labels = ["O", "B-X", "I-X", "B-Y", "I-Y"]
     options = {"tag_scheme": "auto", "model_scheme": "bio2", "trains": False}
-    files = ner_data.Files(flags=settings.Files(data_dir=str(folder)))
+    files = settings.Files(data_dir=str(folder))
     for types in ((), ("X", "Y"), ("Y", "X")):
         ner_data.open_data(files, types=types, known_labels=labels, **options)
     message = "--entity_types=X: the model has X, Y; the flag applies to train"

@@ -42,9 +42,7 @@ def open_file(tmp_path, tags, model_scheme="bio2", tag_scheme="auto"):
     path = tmp_path / "tags.txt"
     path.write_text("".join(f"w{i} {t}\n" for i, t in enumerate(tags)))
     return ner_data.open_data(
-        ner_data.Files(
-            flags=settings.Files(train_file=str(path), test_file=str(path))
-        ),
+        settings.Files(train_file=str(path), test_file=str(path)),
         tag_scheme=tag_scheme,
         model_scheme=model_scheme,
         known_labels=None,

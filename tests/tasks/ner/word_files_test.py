@@ -531,11 +531,8 @@ def test_sets_are_found_and_are_those_of_columns(tmp_path):
     write_rows(tmp_path / "test0.jsonl.gz", ROWS, gzip.compress)
     write_rows(tmp_path / "test1.jsonl", ROWS)
     data = ner_data.open_data(
-        ner_data.Files(
-            flags=settings.Files(
-                data_dir=str(tmp_path),
-                test_file=str(tmp_path / "test?.jsonl*"),
-            )
+        settings.Files(
+            data_dir=str(tmp_path), test_file=str(tmp_path / "test?.jsonl*")
         ),
         tag_scheme="auto",
         model_scheme="bio2",
@@ -551,10 +548,7 @@ def test_sets_are_found_and_are_those_of_columns(tmp_path):
     write_rows(tmp_path / "test1.jsonl", [{"tokens": ["a"]}])
     with pytest.raises(errors.InputError, match="unlike the file before"):
         _ = ner_data.NerData(
-            **{
-                name: getattr(data, name)
-                for name in ("files", "read", "labels", "scheme")
-            }
+            files=data.files, labels=data.labels, scheme=data.scheme
         ).test
 
 
