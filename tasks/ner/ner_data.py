@@ -463,24 +463,19 @@ def _warn_of_plain(
 
 
 def check(
-    data: NerData,
-    *,
-    tagged: Sequence[str],
-    used: Sequence[str],
-    windows: settings.WindowSettings,
+    data: NerData, splits: Sequence[str], windows: settings.WindowSettings
 ) -> None:
     """Raises InputError if a set lacks tags or documents that it needs.
 
     Args:
       data: the sets.
-      tagged: the splits that must have tags.
-      used: all splits that are read.
+      splits: the splits that are read; TEST needs no tags.
       windows: how words are arranged in windows.
     """
-    for name in used:
+    for name in splits:
         split = data.split(name)
         path = split.sentences.path
-        if split.label_ids is None and name in tagged:
+        if split.label_ids is None and name != TEST:
             raise errors.InputError(f"{path}: has no column of tags")
         if windows.has_context:
             windowing.check_documents(path, split.sentences.has_documents)

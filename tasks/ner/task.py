@@ -433,17 +433,14 @@ def _check(config: NerConfig, data: ner_data.NerData) -> None:
     used = [TRAIN] if config.do_train else []
     if config.do_eval or config.needs_evaluation:
         used.append(DEV)
-    ner_data.check(data, tagged=used, used=used, windows=config.windows)
-    if not config.do_predict:
-        return
-    if data.has(TEST) and config.bilstm.is_used:
-        ner_data.check(data, tagged=(), used=[TEST], windows=config.windows)
-    elif data.has(TEST):
-        if config.windows.has_context:
-            test = data.test
-            windowing.check_documents(test.path, test.has_documents)
-    elif data.text is None:
+    predicts_test = config.do_predict and data.has(TEST)
+    if predicts_test and config.bilstm.is_used:
+        used.append(TEST)
+    ner_data.check(data, used, config.windows)
+    if config.do_predict and not predicts_test and data.text is None:
         raise errors.InputError("--do_predict needs --test_file or --text_file")
+    if predicts_test and config.windows.has_context:
+        windowing.check_documents(data.test.path, data.test.has_documents)
 
 
 def _has_crf(config: NerConfig, source: ModelSource) -> bool:

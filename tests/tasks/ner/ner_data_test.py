@@ -140,19 +140,20 @@ def test_plain_tags_that_were_meant_otherwise_are_warned_of(
 
 
 @pytest.mark.parametrize(
-    "tagged, used, message",
+    ("dev", "splits", "message"),
     [
-        pytest.param(["dev"], ["dev"], "dev.txt: --document_context needs"),
-        pytest.param([], ["train", "dev"], "dev.txt: --document_context needs"),
-        pytest.param(["test"], ["test"], "test.txt: has no column of tags"),
+        ("a B-X", ["dev"], "dev.txt: --document_context needs"),
+        ("a B-X", ["train", "dev"], "dev.txt: --document_context needs"),
+        ("a", ["dev"], "dev.txt: has no column of tags"),
     ],
     ids=["documents", "of_any_used", "tags"],
 )
-def test_what_sets_lack_is_found_first(folder, tagged, used, message):
+def test_what_sets_lack_is_found_first(folder, dev, splits, message):
+    (folder / "dev.txt").write_text(f"{dev}\n")
     data = open_folder(folder)
     with pytest.raises(errors.InputError, match=message):
-        ner_data.check(data, tagged=tagged, used=used, windows=WINDOWS)
-    ner_data.check(data, tagged=["train"], used=["train"], windows=WINDOWS)
+        ner_data.check(data, splits, WINDOWS)
+    ner_data.check(data, ["train", "test"], WINDOWS)  # The latter has no tags.
 
 
 @pytest.mark.parametrize(
