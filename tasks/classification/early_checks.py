@@ -29,11 +29,7 @@ def check(config: ClassifierConfig) -> None:
         if config.long.has_windows
         else "; --long_texts=windows reads longer texts in windows",
     )
-    files = config.files
-    used = [TRAIN] * (config.do_train or config.wnli_majority)
-    if config.do_eval or config.predict_dev or config.needs_evaluation:
-        used.append(DEV)
-    used += [TEST] * config.do_predict
+    files, used = config.files, config.used_splits
     is_divided = files.dev_fraction is not None
     reads_train = TRAIN in used or (DEV in used and is_divided)
     for split in used:

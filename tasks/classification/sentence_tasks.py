@@ -697,18 +697,18 @@ class _Sets:
         return known.labels
 
 
-def check(task: SentenceTask, *, train: bool, dev: bool, test: bool) -> None:
-    """Reads the splits that a command needs and checks their labels."""
-    if dev and not task.dev_splits:
+def check(task: SentenceTask, used: Collection[str]) -> None:
+    """Reads the sets that a command uses, and checks their labels."""
+    if DEV in used and not task.dev_splits:
         raise errors.InputError(
             f"--task_name={task.name}: has no development set"
         )
-    if train:
+    if TRAIN in used:
         _warn_of_unseen_labels(task)
-    if dev:
+    if DEV in used:
         for split in task.dev_splits:
             task.label_ids(split)
-    if test:
+    if TEST in used:
         for split in task.test_splits:
             task.read(split)
 

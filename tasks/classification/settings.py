@@ -320,6 +320,14 @@ class ClassifierConfig(run_config.FinetuningConfig):
         return names
 
     @property
+    def used_splits(self) -> list[str]:
+        """The sets that the command reads, of train, dev and test."""
+        used = ["train"] if self.do_train or self.wnli_majority else []
+        if self.do_eval or self.predict_dev or self.needs_evaluation:
+            used.append("dev")
+        return [*used, "test"] if self.do_predict else used
+
+    @property
     def given_class_weights(self) -> list[float] | None:
         """The numbers in --class_weights, None without it or if balanced."""
         if self.class_weights in (None, "balanced"):

@@ -78,15 +78,9 @@ class ClassificationTask:
                 source.folder,
                 source.trained,
             )
-        evaluates = config.do_eval or config.predict_dev
-        if evaluates and not config.do_train:
+        if DEV in config.used_splits and not config.do_train:
             self._refuse_other_division(config, source)
-        sentence_tasks.check(
-            self.sets,
-            train=config.do_train or config.wnli_majority,
-            dev=evaluates or config.needs_evaluation,
-            test=config.do_predict,
-        )
+        sentence_tasks.check(self.sets, config.used_splits)
         source.warn_of_other_flags({"max_seq_length": config.max_seq_length})
         self._config = config
         self._tokenizer = start.tokenizer
