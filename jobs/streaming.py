@@ -33,7 +33,7 @@ import os
 import sys
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent import futures
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -97,14 +97,16 @@ class Blocks:
         if continues and file_system.exists(path):
             before = metadata.read(path, metadata.Object)
             changes = now.difference(before, is_complete=True)
-            if (
-                before.get("format_version") == _VERSION
-                and not discards_changed
-            ):
+            is_older = before.get("format_version") != _VERSION
+            if not (is_older or discards_changed):
                 stamp.refuse(changes, self._unfinished)
             if changes:
-                text = "%s: removed, its prediction begins again: %s"
-                logging.warning(text, directory, _shown(changes, before))
+                reason = ", ".join(map(str, changes))
+                logging.warning(
+                    "%s: removed, its prediction begins again: %s",
+                    directory,
+                    "an earlier version wrote it" if is_older else reason,
+                )
                 self.remove()
         if not (continues and file_system.exists(path)):
             file_system.make_folder(directory)
@@ -359,13 +361,6 @@ def run(stream: Stream, store: Store | None) -> int:
             "before: the input has changed meanwhile"
         )
     return counter.count
-
-
-def _shown(changes: Sequence[stamp.Change], before: Mapping[str, Any]) -> str:
-    """Returns why existing blocks cannot be used."""
-    if before.get("format_version") != _VERSION:
-        return "an earlier version wrote it"
-    return ", ".join(map(str, changes))
 
 
 def _digest(value: Any) -> str:
