@@ -266,13 +266,11 @@ class LineStream:
 
     def encode(self, items: list[tuple[int, str]]) -> Features:
         """Tokenizes lines."""
-        texts = [text for _, text in items]
-        matches = [_PAIR.match(text) for text in texts]
-        first = [
-            match[1] if match else text
-            for match, text in zip(matches, texts, strict=True)
+        pairs = [
+            match.groups() if (match := _PAIR.match(text)) else (text, "")
+            for _, text in items
         ]
-        second = [match[2] if match else "" for match in matches]
+        first, second = map(list, zip(*pairs, strict=True))
         return features_lib.encode_blocks(
             self._tokenizer,
             [(first, second)],
