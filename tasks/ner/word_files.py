@@ -377,7 +377,8 @@ def read_table_blocks(
             f"{path}: its metadata names the tags {errors.listed(names)}, but "
             f"--tag_names {errors.listed(fields.tag_names)}"
         )
-    if fields.is_optional and fields.tags not in first.cells:
+    reads_tags = fields.tags is not None
+    if reads_tags and fields.is_optional and fields.tags not in first.cells:
         errors.warn_once(
             f"{path}: no field {fields.tags!r}, so no tags, only "
             + errors.listed(map(repr, first.cells))
