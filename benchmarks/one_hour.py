@@ -95,7 +95,7 @@ class Config:
     dropout: float = field("Of both sides.", 0.0)
     left_to_right_fraction: float = field(
         "Of the time of our pre-training: a left-to-right phase comes first.",
-        0.0,
+        0.2,
         at_least=0,
         below=1,
     )
@@ -106,7 +106,8 @@ class Config:
     num_train_epochs: float = field("Of fine-tuning, both sides.", 3.0)
     sst2_epochs: float = field("Of SST-2, which has most examples.", 1.0)
     pretraining_flags: str = field(
-        "More flags of run_pretraining.py, separated by spaces.", ""
+        "More flags of run_pretraining.py, separated by spaces.",
+        "--mask_schedule=0.30:0.15",
     )
     finetuning_flags: str = field(
         "More flags of run_classifier.py, separated by spaces.", ""
