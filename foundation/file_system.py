@@ -147,7 +147,7 @@ def _disk_matches(pattern: str) -> Iterator[str]:
 
 def folder_of(weights: str) -> str:
     """Returns the folder of weights that are given as a file or a folder."""
-    return weights if is_folder(weights) else os.path.dirname(weights)
+    return weights if is_folder(weights) else os.path.dirname(weights) or "."
 
 
 def ending(path: str) -> str:

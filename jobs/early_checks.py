@@ -142,7 +142,7 @@ def check_kind(
     """
     if file_system.is_remote(path):
         return
-    found = _other_kind(file_system.folder_of(path) or ".", wanted)
+    found = _other_kind(file_system.folder_of(path), wanted)
     if found is None and reads_weights:
         file = path
         if file_system.is_folder(path):
@@ -162,7 +162,7 @@ def has_bilstm(path: str) -> bool:
     """Returns whether config.json says that a model on a disk has a BiLSTM."""
     if file_system.is_remote(path):
         return False
-    return bool(_config(file_system.folder_of(path) or ".").get("bilstm_size"))
+    return bool(_config(file_system.folder_of(path)).get("bilstm_size"))
 
 
 def _config(folder: str) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _model_folder(config: run_config.FinetuningConfig) -> str | None:
             return output_dir
     if path is None or file_system.is_remote(hub.local(path)):
         return None
-    return file_system.folder_of(hub.local(path)) or "."
+    return file_system.folder_of(hub.local(path))
 
 
 def has_model(folder: str) -> bool:

@@ -293,7 +293,9 @@ def test_a_model_before_its_training_is_warned_about(out, start, caplog):
     assert not caplog.messages
 
 
-def test_missing_flags_are_those_of_the_training(out, start, tmp_path, caplog):
+def test_missing_flags_are_those_of_the_training(
+    out, start, tmp_path, caplog, monkeypatch
+):
     def remembered(**given):
         config = flags(out, **given)
         config = source.resolve(config).with_trained_flags(config)
@@ -307,6 +309,10 @@ def test_missing_flags_are_those_of_the_training(out, start, tmp_path, caplog):
     assert caplog.messages == [
         "as the model was trained: --text_column=review --word_column=0"
     ]
+    with monkeypatch.context() as in_its_folder:
+        in_its_folder.chdir(start)
+        weights = "model.safetensors"
+        assert remembered(init_checkpoint=weights) == ("review", 0)
     given = {"init_checkpoint": start, "text_column": "other"}
     assert remembered(**given) == ("other", 0)
     assert remembered(**given, do_train=True) == ("other", None)
