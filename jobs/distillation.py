@@ -267,7 +267,7 @@ def open_teacher(
     path = pretrained.require_weights(teacher.init_checkpoint)
     folder = file_system.folder_of(path)
     _check(config, start, teacher, objective.stored)
-    trained = run_directory.training_flags(folder) or {}
+    trained = run_directory.training_flags(folder)
     length = trained.get("max_seq_length", config.max_seq_length)
     if length < config.max_seq_length:
         logging.warning(

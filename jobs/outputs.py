@@ -97,7 +97,7 @@ class Outputs:
       flags: all flags.
       given_flags: the flags that differ from their defaults.
       trained_with: all flags of an earlier command's training, if this command
-        does not train.
+        does not train; {} if there are none.
       trains: whether this command trains.
       results: results of the grid's runs.
       is_chief: whether this process writes; on other workers, calls have no
@@ -107,7 +107,7 @@ class Outputs:
     output_dir: str
     flags: Mapping[str, Any]
     given_flags: Mapping[str, Any]
-    trained_with: Mapping[str, Any] | None = None
+    trained_with: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     trains: bool = False
     results: grid.Results
     is_chief: bool = True
@@ -237,7 +237,7 @@ class Outputs:
         shown.append(report.Section(curves_title, curves))
         shown += description.sections
         given = {"Flags": self.given_flags}
-        if self.trained_with is not None:
+        if self.trained_with:
             defaults = self.flags.items() - self.given_flags.items()
             changed = {
                 name: value

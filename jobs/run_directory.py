@@ -127,10 +127,10 @@ def flags(output_dir: str) -> dict[str, Any]:
     return metadata.read_object(path, _Flags) or {}
 
 
-def training_flags(output_dir: str) -> dict[str, Any] | None:
-    """Returns the flags of the training in a directory, None without one."""
+def training_flags(output_dir: str) -> dict[str, Any]:
+    """Returns the flags of the training in a directory, {} without one."""
     all_flags = flags(output_dir)
-    return all_flags if all_flags.get("do_train") else None
+    return all_flags if all_flags.get("do_train") else {}
 
 
 def begin(config: Any, *, is_chief: bool) -> None:
@@ -150,7 +150,7 @@ def begin(config: Any, *, is_chief: bool) -> None:
         return
     if config.do_train:
         lock(config.output_dir)
-    elif training_flags(config.output_dir) is None:
+    elif not training_flags(config.output_dir):
         config_flags.write_run_config(config, config.output_dir)
 
 

@@ -10,7 +10,7 @@ main -> run(config, make_task)
   Task.prompt
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from foundation import config_flags, progress
@@ -95,7 +95,8 @@ def make_job(
 def open_outputs(job: finetuning.Job) -> Outputs:
     """Returns the writer of card, report and files of sets."""
     config = job.config
-    results, trained_with = grid.Results(config.output_dir), None
+    results = grid.Results(config.output_dir)
+    trained_with: Mapping[str, Any] = {}
     if not config.do_train:
         results.read()
         trained_with = run_directory.training_flags(config.output_dir)

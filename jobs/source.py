@@ -110,7 +110,7 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
     case = _case(config)
     output_dir = config.output_dir
     if config.has_frozen_encoder:
-        trained = run_directory.training_flags(output_dir) or {}
+        trained = run_directory.training_flags(output_dir)
         values = config.remembered_values(trained)
         config = config_flags.replace_unchecked(config, **values)
     init_checkpoint = config.initial_weights
@@ -142,7 +142,7 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
     had_same_weights = _last_command_used(
         init_checkpoint, weights=start.init_checkpoint, output_dir=output_dir
     )
-    trained = (folder and run_directory.training_flags(folder)) or {}
+    trained = run_directory.training_flags(folder) if folder else {}
     pretrained.check_positions(
         start.config,
         config.remembered_values(trained).get(
@@ -211,7 +211,7 @@ def given(
         case="GIVEN",
         start=start,
         folder=folder,
-        trained=run_directory.training_flags(folder) or {},
+        trained=run_directory.training_flags(folder),
     )
 
 
@@ -240,7 +240,7 @@ def checkpoint_folder(
     """
     patience = config.selection.early_stopping_patience
     if not config.do_train:
-        trained = run_directory.training_flags(config.output_dir) or {}
+        trained = run_directory.training_flags(config.output_dir)
         patience = trained.get("early_stopping_patience", patience)
     folders = [output_dir]
     if patience:
@@ -274,7 +274,7 @@ def _warn_of_other_model(output_dir: str, init_checkpoint: str | None) -> None:
 def _warn_of_unfinished(output_dir: str, init_checkpoint: str | None) -> None:
     """Warns if a training in output_dir has left no weights to use."""
     trained = run_directory.training_flags(output_dir)
-    if init_checkpoint is None or trained is None:
+    if init_checkpoint is None or not trained:
         return
     # With --features, taggers of frozen activations are trained in other
     # directories, so --init_checkpoint is always used as it is.

@@ -161,7 +161,7 @@ class ClassificationObjective:
 
         A teacher of windows pools their logits as in its own training.
         """
-        trained = run_directory.training_flags(folder) or {}
+        trained = run_directory.training_flags(folder)
         pooling = settings.LongTexts.of_training(trained).pooling
         if self.window_pooling is None:
             if pooling is not None:

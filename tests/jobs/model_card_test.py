@@ -252,7 +252,7 @@ def test_what_others_wrote_or_asked_elsewhere_is_left_alone(tmp_path, saved):
 
 def test_a_report_tells_the_flags_of_training_from_those_of_now(tmp_path):
     for trained_with, headings in (
-        (None, ["Flags"]),
+        ({}, ["Flags"]),
         ({"learning_rate": "3e-5"}, ["Training", "Flags"]),
     ):
         writer = open_outputs(tmp_path, trained_with=trained_with)
@@ -269,4 +269,4 @@ def test_a_report_tells_the_flags_of_training_from_those_of_now(tmp_path):
         after = page[page.index("<h2>Last") :]
         found = [part.split("<")[0] for part in after.split("<h2>")[2:]]
         assert found == headings
-        assert ("3e-5" in after) == (trained_with is not None)
+        assert ("3e-5" in after) == bool(trained_with)
