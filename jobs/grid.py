@@ -434,12 +434,6 @@ class Results:
             add_statistics("all", self.values)
         return ["learning rate", "seed", *names], rows
 
-    def text(self) -> str:
-        """Returns the table of several runs as text."""
-        table = self.table()
-        assert table is not None
-        return format_table(*table)
-
     def write(self) -> str:
         """Writes grid_results.json and .txt; returns the text of the latter."""
         record = {
@@ -455,7 +449,9 @@ class Results:
             ],
         }
         path = os.path.join(self._output_dir, _GRID_RESULTS)
-        text = self.text()
+        table = self.table()
+        assert table is not None  # There are several runs.
+        text = format_table(*table)
         atomic.write_json(f"{path}.json", record)
         atomic.write_text(f"{path}.txt", text + "\n")
         return text

@@ -159,7 +159,12 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         step = kept_record["step"]
     elif case == "UNFINISHED":
         state = loop.last_state(output_dir)
-        _check_tokenizer(start, state.get("settings", {}), output_dir)
+        tokenizer = tokenizer_settings(start.tokenizer)
+        stamp.refuse(
+            tokenizer.difference(state.get("settings", {})),
+            f"the training in {output_dir} has not ended; its model needs the "
+            "flags with which it was begun",
+        )
         stored = state.get("task_settings") or {}
     if stored:
         start = dataclasses.replace(
@@ -302,18 +307,6 @@ def tokenizer_settings(tokenizer: wordpiece.Tokenizer) -> stamp.Stamp:
         "tokenize_chinese_chars": switches["tokenize_chinese_chars"],
     }
     return stamp.flags("records", flags) | stamp.facts("records", facts)
-
-
-def _check_tokenizer(
-    start: pretrained.Start, trained: Mapping[str, Any], output_dir: str
-) -> None:
-    """Refuses another tokenizer than that of an unfinished training."""
-    now = tokenizer_settings(start.tokenizer)
-    stamp.refuse(
-        now.difference(trained),
-        f"the training in {output_dir} has not ended; its model needs the "
-        "flags with which it was begun",
-    )
 
 
 def _last_command_used(

@@ -196,8 +196,15 @@ class TaggedSet:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The digest of the words and tags in the file."""
-        return _digest(self.sentences)
+        """The SHA-256 of words, tags, sentences and documents in the file."""
+        columns = [
+            list(self.sentences.words),
+            self.sentences.tags,
+            self.sentences.row_splits.tolist(),
+            self.sentences.documents.tolist(),
+        ]
+        text = json.dumps(columns, ensure_ascii=True)
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
 
     @property
     def summary(self) -> Summary:
@@ -533,15 +540,3 @@ def prepare(
             )
         cache.write(encoded)
     return encoded
-
-
-def _digest(sentences: word_files.Sentences) -> str:
-    """Returns the SHA-256 of words, tags, sentences and documents."""
-    columns = [
-        list(sentences.words),
-        sentences.tags,
-        sentences.row_splits.tolist(),
-        sentences.documents.tolist(),
-    ]
-    text = json.dumps(columns, ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -104,7 +104,7 @@ def test_failed_runs_are_named_and_not_counted(tmp_path, runs):
     ]
     later = grid.Results(str(tmp_path))
     later.read()
-    assert later.text() == results.text()
+    assert later.table() == results.table()
     assert later.seconds is None
 
 

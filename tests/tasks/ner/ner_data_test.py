@@ -182,7 +182,6 @@ def test_what_is_asked_for_often_is_computed_once(folder, monkeypatch):
         data.split("train").written,
     )
     monkeypatch.setattr(word_files, "encode_tags", None)
-    monkeypatch.setattr(ner_data, "_digest", None)
     assert data.split("train").label_ids is first[0]
     assert data.split("train").digest is first[1]
     assert data.split("train").written is first[2]
