@@ -19,15 +19,7 @@ from tensorflow.python.framework import config as tf_config
 from data import length_groups
 from foundation import config_flags, errors, stamp
 from jobs import run_config
-from training import (
-    clock,
-    feed,
-    loop,
-    optimizers,
-    precision,
-    step,
-    throughput,
-)
+from training import clock, feed, loop, optimizers, precision, step, throughput
 from training import settings as flag_groups
 from training import strategy as strategies
 from training.cpu import compiled_functions, onednn  # noqa: F401  Register.

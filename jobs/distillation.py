@@ -285,9 +285,7 @@ def open_teacher(
         start=teacher,
         objective=teacher_objective,
         student_objective=StudentObjective(
-            task=objective,
-            temperature=flags.temperature,
-            weight=flags.weight,
+            task=objective, temperature=flags.temperature, weight=flags.weight
         ),
     )
 

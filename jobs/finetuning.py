@@ -325,9 +325,7 @@ def train_grid(job: Job, outputs: Outputs) -> tuple[TaskModel, int]:
         seconds = results.seconds
         assert seconds is not None
         model_card.end(
-            config.output_dir,
-            seconds=seconds,
-            flags=config_flags.given(config),
+            config.output_dir, seconds=seconds, flags=config_flags.given(config)
         )
     if task_model is None or last != best:
         task_model = None

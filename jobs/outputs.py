@@ -280,9 +280,7 @@ class Outputs:
 
 
 def _runs(
-    header: Sequence[str],
-    rows: Sequence[Sequence],
-    values: Mapping[str, float],
+    header: Sequence[str], rows: Sequence[Sequence], values: Mapping[str, float]
 ) -> Markup:
     """Returns the table of a grid with the metrics that are in `values`."""
     columns = [

@@ -309,10 +309,7 @@ TASKS = {
         metrics=("accuracy", "f1_macro"),
     ),
     "copa": _super_glue_task(
-        "COPA",
-        Alternatives(),
-        labels=_BINARY,
-        kind=examples.MULTIPLE_CHOICE,
+        "COPA", Alternatives(), labels=_BINARY, kind=examples.MULTIPLE_CHOICE
     ),
     "wic": _super_glue_task(
         "WiC",

@@ -62,14 +62,7 @@ from jobs.outputs import Outputs
 from jobs.task_model import TaskModel
 from modeling import encoder, lstm
 from modeling.config import BertConfig
-from tasks.ner import (
-    ner_data,
-    outputs,
-    settings,
-    tag_spans,
-    tagging,
-    windowing,
-)
+from tasks.ner import ner_data, outputs, settings, tag_spans, tagging, windowing
 from tasks.ner.feature_results import Result, write_table
 from tasks.ner.ner_data import DEV, TEST, TRAIN
 from tasks.ner.task import NerTask
@@ -594,9 +587,7 @@ class _ChoiceRun:
         is_new = config.do_train and result is not earlier
         writer = self._open_writer(result, is_new=is_new)
         predictor = inference.Predictor(
-            activations.task.objective,
-            model,
-            strategy=job.builder.strategy,
+            activations.task.objective, model, strategy=job.builder.strategy
         )
         for split, origin in made_from.items():
             if self._is_done(result, split, origin):

@@ -43,11 +43,7 @@ class Result:
 
     @classmethod
     def trained(
-        cls,
-        step: int,
-        seconds: float,
-        settings: stamp.Stamp,
-        failed: str = "",
+        cls, step: int, seconds: float, settings: stamp.Stamp, failed: str = ""
     ) -> "Result":
         """Returns the result of a tagger that is not evaluated yet."""
         made_from = {TRAIN: settings.to_json()}
