@@ -62,12 +62,7 @@ class Objective(task_model.Objective, Protocol):
     def hard_losses(
         self, outputs: Any, features: Mapping[str, Any]
     ) -> tuple[dict, dict]:
-        """Returns the loss and the metrics of a model's outputs.
-
-        Args:
-          outputs: what the model returns.
-          features: the batch.
-        """
+        """Returns the loss and the metrics of the outputs for a batch."""
 
     def soft_loss(
         self,
@@ -86,11 +81,7 @@ class Objective(task_model.Objective, Protocol):
         """
 
     def of_teacher(self, config: BertConfig, folder: str) -> "Objective":
-        """Returns the objective of a teacher.
-
-        Args:
-          config: the teacher's hyperparameters.
-          folder: directory of the teacher's weights.
+        """Returns the objective of a teacher, whose weights are in `folder`.
 
         Raises:
           InputError: the teacher was trained for another task.

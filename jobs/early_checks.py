@@ -95,9 +95,7 @@ def check_head(
 ) -> None:
     """Refuses models of other kinds: to use, as a teacher, or to train over.
 
-    Args:
-      config: the flags.
-      wanted: the kinds of models that the command trains, keys of kinds.KINDS.
+    `wanted` are the kinds that the command trains, keys of kinds.KINDS.
 
     Raises:
       InputError: names the directory, what is there, and what is wanted.
@@ -190,9 +188,7 @@ def check_positions(
 ) -> None:
     """Refuses a --max_seq_length for which the model has no positions.
 
-    Args:
-      config: the flags.
-      hint: what else reads longer texts.
+    `hint` says what else reads longer texts.
 
     Raises:
       InputError: names the flag.

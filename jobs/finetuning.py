@@ -244,11 +244,8 @@ def open_run(
 
     Call it after all other checks. A command that does not train writes its
     flags into run_config.json, unless the file has the flags of a training. A
-    training writes its flags when it begins.
-
-    Args:
-      config: the flags.
-      start: the model to start from; must fit the model in output_dir, if any.
+    training writes its flags when it begins. The model to start from must fit
+    that in output_dir, if any.
 
     Returns:
       A tf.distribute.Strategy.
@@ -278,11 +275,8 @@ def train_grid(job: Job, outputs: Outputs) -> tuple[TaskModel, int]:
 
     A run that an earlier command has finished is trained again only if it is
     the best and its model was not saved. One model is in memory at a time. A
-    run that diverges counts as finished, and the grid continues.
-
-    Args:
-      job: the training.
-      outputs: writes the model's card; gets the results of all runs.
+    run that diverges counts as finished, and the grid continues. `outputs` gets
+    the results of all runs.
 
     Raises:
       InputError: an earlier run of the grid had other settings, or all runs

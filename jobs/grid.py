@@ -371,9 +371,7 @@ class Results:
     def add(self, run: Run, result: Mapping[str, Any]) -> bool:
         """Adds the results of a run; returns whether it is the best so far.
 
-        Args:
-          run: the finished run.
-          result: values, step, seconds, settings; "failed", a reason, if so.
+        They are its values, step, seconds and settings; "failed" is a reason.
         """
         self._finished[run] = result
         return self.is_best(run)

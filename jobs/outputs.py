@@ -183,10 +183,7 @@ class Outputs:
     ) -> None:
         """Writes files of scores, and adds the scores to the model's card.
 
-        Args:
-          scores: the metrics.
-          digest: identifies the content of the set.
-          files: name -> text.
+        `files` maps names to texts; `digest` identifies the content of the set.
         """
         assert scores.set_name is not None
         self.write_files(files, set_name=scores.set_name, digest=digest)

@@ -104,10 +104,8 @@ def read_metrics(path: str) -> list[dict[str, float]]:
 def read_lines(path: str, kind: type[T]) -> list[T]:
     """Reads a file of JSON lines; [] if it does not exist.
 
-    Args:
-      path: path of the file.
-      kind: type of a line, see foundation.metadata. Lines that have another
-        one or are incomplete are left out.
+    Lines of another type than `kind`, see foundation.metadata, and incomplete
+    ones are left out.
     """
     if not file_system.exists(path):
         return []
@@ -124,9 +122,7 @@ def curves(
 ) -> Markup:
     """Draws metrics over steps, each panel as an SVG.
 
-    Args:
-      lines: lines of metrics.jsonl; a metric without values is not drawn.
-      panels: the plots.
+    A metric without values in the lines of metrics.jsonl is not drawn.
     """
     drawn = []
     for panel in panels:

@@ -34,10 +34,8 @@ def run(
 ) -> None:
     """Trains, evaluates and predicts, as the flags say.
 
-    Args:
-      config: the flags.
-      make_task: makes the task, which reads and checks its files; the labels
-        and settings of the source apply if flags are not given.
+    `make_task` makes the task, which reads and checks its files; the labels and
+    settings of the source apply if flags are not given.
     """
     model_source = source.resolve(config)
     config = model_source.with_trained_flags(config)

@@ -314,10 +314,7 @@ def _last_command_used(
 ) -> bool:
     """Returns whether the last command in a directory used these weights.
 
-    Args:
-      init_checkpoint: the flag.
-      weights: the path of the weights that it names; None for random ones.
-      output_dir: the directory.
+    `weights` is the path that --init_checkpoint names; None for random ones.
     """
     earlier = run_directory.flags(output_dir).get("init_checkpoint")
     if earlier is None or weights is None:

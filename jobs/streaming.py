@@ -162,10 +162,7 @@ class Blocks:
     def write(self, name: str, path: str, *, head: bytes = b"") -> None:
         """Writes a part of all blocks into a file that appears when complete.
 
-        Args:
-          name: name of the part.
-          path: path of the file.
-          head: the beginning of the file.
+        The file begins with `head`.
         """
         with atomic.replacing(path, on_disk=True) as temporary:
             with open(temporary, "wb") as file:
@@ -224,12 +221,7 @@ class StandardOutput:
     """Writes one part of each block to standard output, at once."""
 
     def __init__(self, name: str, head: bytes = b""):
-        """Writes the head.
-
-        Args:
-          name: name of the part.
-          head: the beginning of the output.
-        """
+        """Writes the head; `name` is that of the part to print."""
         self._name = name
         self._write(head)
 

@@ -121,12 +121,7 @@ class Task(Protocol):
     def evaluate(
         self, task_model: TaskModel, features: Mapping[str, Features]
     ) -> Evaluation:
-        """Evaluates a model on the development sets.
-
-        Args:
-          task_model: the model.
-          features: the features of each of dev_splits.
-        """
+        """Evaluates a model on the features of each of dev_splits."""
 
     def describe(
         self, evaluation: Any, step: int, flags: Mapping[str, Any]
@@ -157,11 +152,7 @@ class Task(Protocol):
         """
 
     def card(self, flags: Mapping[str, Any]) -> Card:
-        """Describes the task for the card of a new model.
-
-        Args:
-          flags: flags of the training.
-        """
+        """Describes a new model, which was trained with `flags`."""
 
     def scores(self, values: Mapping[str, float], step: int) -> Scores:
         """Returns the metrics of an evaluation under their released names."""
@@ -177,9 +168,7 @@ class Task(Protocol):
     ) -> Iterable[PredictedSet | PrintedSet]:
         """Returns the sets that the command predicts.
 
-        Args:
-          task_model: the model.
-          step: training step of the model's weights.
+        `step` is the training step of the model's weights.
         """
 
     def prompt(self, task_model: TaskModel) -> None:

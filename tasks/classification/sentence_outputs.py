@@ -244,10 +244,8 @@ def predictions_head(
 ) -> bytes:
     """Returns the header of predictions.tsv.
 
-    Args:
-      task: the task, with its labels.
-      kept: names of the kept columns; a name that the header has already, such
-        as "label", is followed by "(given)".
+    The name of a kept column that the header has already, such as "label", is
+    followed by "(given)".
     """
     names = ["id", "label", *task.labels]
     kept_names = [f"{name} (given)" if name in names else name for name in kept]
@@ -445,10 +443,7 @@ def warn_of_one_label(
 ) -> None:
     """Logs a warning if the model predicts one label for all examples.
 
-    Args:
-      evaluation: the predictions.
-      name: the file of the examples.
-      has_windows: whether texts are divided into windows.
+    `name` is their file; texts in windows get more advice.
     """
     task, truth = evaluation.task, evaluation.label_ids
     if task.kind != examples.CLASSIFICATION or len(np.unique(truth)) == 1:

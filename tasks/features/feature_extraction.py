@@ -414,10 +414,7 @@ class FeatureFile:
     ) -> None:
         """Writes the file, which appears when it is complete.
 
-        Args:
-          blocks: blocks with the parts of `parts`.
-          layers: the names of the layers.
-          vector_size: the size of a vector.
+        `blocks` have the parts of `parts`; `layers` are names.
         """
         if folder := os.path.dirname(self.path):
             file_system.make_folder(folder)

@@ -57,11 +57,7 @@ class Result:
 
     @classmethod
     def read(cls, folder: str, settings: stamp.Stamp) -> "Result | None":
-        """Returns the result in a directory; None if there is none.
-
-        Args:
-          folder: the directory of the run.
-          settings: the settings with which its tagger is to be trained.
+        """Returns the result in the directory of a run; None if there is none.
 
         Raises:
           InputError: the tagger was trained with other settings.

@@ -430,12 +430,7 @@ def _find_labels(
 def _warn_of_plain(
     sentences: word_files.Sentences, kinds: Sequence[str]
 ) -> None:
-    """Warns of plain tags that may be wrong: a wrong column, integers, spans.
-
-    Args:
-      sentences: sentences with plain tags.
-      kinds: the different tags.
-    """
+    """Warns of plain tags that may be a wrong column, integers or spans."""
     path, tags = sentences.path, sentences.tags
     assert tags is not None
     if len(kinds) == 1:

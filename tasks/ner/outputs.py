@@ -154,9 +154,7 @@ def test_results(
 ) -> tuple[str, dict[str, float]]:
     """Returns the output of conlleval and the metrics of the test set.
 
-    Args:
-      data: the sets.
-      scores: the parts SCORES of `test_parts`.
+    `scores` are the parts SCORES of `test_parts`.
     """
     total, loss = tag_spans.Scores(), 0.0
     for part in map(json.loads, scores):

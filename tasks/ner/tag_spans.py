@@ -67,9 +67,7 @@ def _tag(prefix: str, kind: str) -> str:
 def spans(tags: Sequence[str], *, is_plain: bool = False) -> list[Span]:
     """Returns the spans of a sentence in order.
 
-    Args:
-      tags: the tags of the sentence.
-      is_plain: whether each word is a span whose type is its tag.
+    If tags are plain, each word is a span whose type is its tag.
     """
     if is_plain:
         return [Span(i, i + 1, tag) for i, tag in enumerate(tags)]

@@ -78,9 +78,7 @@ class Tagger:
     ) -> Features:
         """Tokenizes words, and arranges them in windows.
 
-        Args:
-          sentences: the words.
-          statistics: counters of lost tokens; None logs the losses.
+        `statistics` count lost tokens; None logs the losses.
         """
         return windowing.encode(
             self.tokenizer, sentences, None, self.windows, statistics

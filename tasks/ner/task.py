@@ -48,9 +48,7 @@ class NerTask:
     def __init__(self, config: NerConfig, source: ModelSource):
         """Reads and checks the files that are used.
 
-        Args:
-          config: the flags.
-          source: the model; its labels apply if nothing is trained.
+        The labels of the source apply if nothing is trained.
 
         Raises:
           InputError: a flag, a file or a tag does not fit.
@@ -216,13 +214,7 @@ class NerTask:
     def write_test(
         self, output: Outputs, text: str, values: Mapping[str, float]
     ) -> None:
-        """Writes the scores of the test set.
-
-        Args:
-          output: files of the run.
-          text: the output of conlleval.
-          values: the metrics.
-        """
+        """Writes the scores of the test set; `text` is conlleval's output."""
         named = {f"test_{name}": value for name, value in values.items()}
         output.write_scores(
             self._scores(TEST, named),
