@@ -7,8 +7,11 @@ The learning rate follows a progress from 0 to 1. A plan says how it grows:
 A new plan is made now and then, from the seconds that a step takes and those
 that are left; it never jumps, because p is the old plan's progress at s.
 Between two plans a step is the same pure function of its number as in any other
-run, and a checkpoint stores the plan and the time used. A resumed run cannot
+run, and a checkpoint stores all plans and the time used. A resumed run cannot
 repeat the plans that were made after its checkpoint: it measures again.
+
+A phase ends at the progress that is its part of all steps. Its last step moves
+with the plans until the run has reached it.
 """
 
 import dataclasses
