@@ -64,12 +64,8 @@ class BertEncoder(layers.Layer):
                 [B, N, Q, S], or "blocks", i.e. all but each block's inputs.
         """
         super().__init__("bert", make)
-        if attention not in ATTENTIONS:
-            raise errors.InputError(
-                f"attention {attention!r} is none of: {', '.join(ATTENTIONS)}"
-            )
         self.config = config
-        self.attention = attention
+        self.attention = _checked(attention)
         if recompute not in self.recompute_choices:
             raise errors.InputError(
                 f"recompute {recompute!r} is none of: "
@@ -121,12 +117,10 @@ class BertEncoder(layers.Layer):
         _check_ids(self.config, input_ids, input_mask, segment_ids)
         seed, *seeds = dropout.split(dropout_seed, 1 + len(self.blocks))
         x = self.embeddings(input_ids, segment_ids, position_ids, seed)
-        attention = attention or self.attention
-        options = {
-            "left_to_right": attention == "left_to_right",
-            "packed": packed,
-        }
-        bias = layers.attention_bias(input_mask, **options)
+        causal = _checked(attention or self.attention) == "left_to_right"
+        bias = layers.attention_bias(
+            input_mask, left_to_right=causal, packed=packed
+        )
         states = [x]
         for block, seed in zip(self.blocks[:-1], seeds[:-1], strict=True):
             x = self._run(block, x, x, bias, seed)
@@ -146,7 +140,10 @@ class BertEncoder(layers.Layer):
             output_positions = ops.cast(output_positions, "int32")
             queries = ops.concatenate([pooled, output_positions], axis=1)
             bias = layers.attention_bias(
-                input_mask, query_positions=queries, **options
+                input_mask,
+                left_to_right=causal,
+                packed=packed,
+                query_positions=queries,
             )
             at_queries = layers.gather(x, queries)
             x = self._run(self.blocks[-1], at_queries, x, bias, seeds[-1])
@@ -175,6 +172,15 @@ def make_encoder(
     """Creates an encoder without a pooler; see BertEncoder for `options`."""
     make = variables.Maker(stddev=config.initializer_range, seed=0, dtype=dtype)
     return BertEncoder(config, make, pooler=False, **options)
+
+
+def _checked(attention: str) -> str:
+    """Returns a kind of attention; raises InputError if there is no such."""
+    if attention not in ATTENTIONS:
+        raise errors.InputError(
+            f"attention {attention!r} is none of: {', '.join(ATTENTIONS)}"
+        )
+    return attention
 
 
 def _check_ids(config: BertConfig, *ids) -> None:

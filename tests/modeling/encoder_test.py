@@ -92,6 +92,23 @@ def test_left_to_right_never_sees_the_future(tiny_config, features):
         assert np.abs(before[0, i:] - after[0, i:]).max() > 1e-3
 
 
+def test_a_call_may_have_another_attention(tiny_config, bert, features):
+    causal = _encoder(tiny_config, attention="left_to_right")
+    for found, expected in (
+        (
+            _run(bert, features, attention="left_to_right"),
+            _run(causal, features),
+        ),
+        (
+            _run(causal, features, attention="bidirectional"),
+            _run(bert, features),
+        ),
+    ):
+        np.testing.assert_array_equal(
+            found.sequence_output, expected.sequence_output
+        )
+
+
 def test_packed_instances_are_as_if_alone(bert, features):
     first = {k: features[k][0:1, :7] for k in features}
     second = {k: features[k][3:4, :4] for k in features}
@@ -288,6 +305,8 @@ def test_wrong_inputs_are_refused_with_one_line(bert, features, tiny_config):
         bert(ids[:, :4].astype(np.float32), ids[:, :4], ids[:, :4])
     with pytest.raises(errors.InputError, match="none of: bidirectional"):
         _encoder(tiny_config, attention="sideways")
+    with pytest.raises(errors.InputError, match="none of: bidirectional"):
+        bert(ids[:, :4], ids[:, :4], ids[:, :4], attention="sideways")
     with pytest.raises(errors.InputError, match="lack segment_ids"):
         del features["segment_ids"]
         models.PretrainingModel(tiny_config)(features)
