@@ -16,6 +16,8 @@ from foundation import config_flags, file_system
 from training import settings
 
 field, group = config_flags.field, config_flags.group
+affects_result = config_flags.affects_result
+affects_execution = config_flags.affects_execution
 # What --help begins with, after a task's files.
 FIRST_FLAGS = (
     "init_checkpoint",
@@ -35,11 +37,10 @@ class RunConfig:
     """The flags of any training run."""
 
     output_dir: str = field("Directory of checkpoints, metrics and the model.")
-    init_checkpoint: str | None = field(
+    init_checkpoint: str | None = affects_result(
         "Initial weights: a model directory, a checkpoint, or a name of the "
         "Hugging Face Hub such as hf://google-bert/bert-base-uncased.",
         None,
-        affects="result",
         is_path=True,
     )
     random_seed: int = field(
@@ -84,11 +85,10 @@ class Pretrained:
 class Grid:
     """The runs of a grid: several values of a flag make several runs."""
 
-    learning_rate: tuple[float, ...] = field(
+    learning_rate: tuple[float, ...] = affects_result(
         "Peak learning rate. Several, as in 5e-5,3e-5, make a grid; the model "
         "that is best on the development set is kept.",
         (5e-5,),
-        affects="result",
         above=0,
         below=1,
     )
@@ -99,11 +99,10 @@ class Grid:
         affects="records",
         at_least=1,
     )
-    num_train_epochs: tuple[float, ...] = field(
+    num_train_epochs: tuple[float, ...] = affects_result(
         "Number of passes over the training set. Several, as in 2,3,4, make a "
         "grid.",
         (3.0,),
-        affects="result",
         above=0,
     )
     num_seeds: int = field(
@@ -128,24 +127,21 @@ class Grid:
 class Selection:
     """Evaluations while training, and the model that they select."""
 
-    eval_every_steps: int = field(
+    eval_every_steps: int = affects_result(
         "Steps between evaluations while training, which keep the best model "
         "in best/; 0 for none.",
         0,
-        affects="result",
         at_least=0,
     )
-    eval_every_epoch: bool | None = field(
+    eval_every_epoch: bool | None = affects_execution(
         "Evaluate after every epoch, for the learning curves; by default with "
         "the development set of your own tables.",
         None,
-        affects="execution",
     )
-    early_stopping_patience: int = field(
+    early_stopping_patience: int = affects_result(
         "End after this number of evaluations without improvement, and keep "
         "the best model; 0 for no early end. Needs --eval_every_steps.",
         0,
-        affects="result",
         at_least=0,
     )
 
@@ -167,25 +163,22 @@ class Selection:
 class Distillation:
     """A teacher, and how much a student learns of it."""
 
-    teacher_dir: str | None = field(
+    teacher_dir: str | None = affects_result(
         "A larger model that was trained for the task: its outputs on the "
         "training set are targets beside the labels.",
         None,
-        affects="result",
         is_path=True,
     )
-    distillation_temperature: float | None = field(
+    distillation_temperature: float | None = affects_result(
         "Divides the logits of both models before they are compared; by "
         "default 2.",
         None,
-        affects="result",
         above=0,
     )
-    distillation_weight: float | None = field(
+    distillation_weight: float | None = affects_result(
         "Weight of the teacher's targets in the loss; the labels have the "
         "rest. By default 0.5.",
         None,
-        affects="result",
         at_least=0,
         at_most=1,
     )
@@ -222,10 +215,9 @@ class FinetuningConfig(RunConfig):
     predict_batch_size: int = field(
         "Examples per prediction batch, over all replicas.", 8, at_least=1
     )
-    warmup_proportion: float = field(
+    warmup_proportion: float = affects_result(
         "Fraction of the steps in which the learning rate rises.",
         0.1,
-        affects="result",
         at_least=0,
         below=1,
     )
@@ -239,33 +231,29 @@ class FinetuningConfig(RunConfig):
         "runs.",
         True,
     )
-    layer_decay: float = field(
+    layer_decay: float = affects_result(
         "Factor between the learning rates of a layer and the one above it.",
         1.0,
-        affects="result",
         above=0,
         at_most=1,
     )
-    init_layers: tuple[int, ...] | None = field(
+    init_layers: tuple[int, ...] | None = affects_result(
         "Layers of --init_checkpoint, without it of --teacher_dir, that a "
         "smaller model starts from, as in 0,2,4 (the first is 0).",
         None,
-        affects="result",
         at_least=0,
     )
-    reinit_layers: int = field(
+    reinit_layers: int = affects_result(
         "Number of top layers that start with random weights; the pooler then "
         "does, too.",
         0,
-        affects="result",
         at_least=0,
     )
-    bilstm_size: int | None = field(
+    bilstm_size: int | None = affects_result(
         "Units in each direction of a BiLSTM between encoder and head, as in "
         "the paper's left-to-right model; by default as in the checkpoint, "
         "usually none.",
         None,
-        affects="result",
         at_least=0,
     )
 

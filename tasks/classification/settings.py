@@ -9,6 +9,7 @@ from foundation import config_flags
 from jobs import run_config
 
 field, group = config_flags.field, config_flags.group
+affects_result = config_flags.affects_result
 # Values of --task_name for a user's own tables: text_files.FORMATS.
 OWN_TABLES = ("csv", "tsv", "jsonl", "parquet")
 MULTIPLE_CHOICE = ("swag", "copa")  # The tasks of this kind.
@@ -151,12 +152,11 @@ class LongTexts:
         affects="records",
         at_least=1,
     )
-    window_pooling: Literal["mean", "max", "attention"] | None = field(
+    window_pooling: Literal["mean", "max", "attention"] | None = affects_result(
         "How the logits of windows become those of the text: their mean, their "
         "maximum, or a mean weighted by a learned attention over the windows. "
         "By default as the model was trained, else mean.",
         None,
-        affects="result",
     )
 
     def __post_init__(self):
@@ -235,12 +235,11 @@ class ClassifierConfig(run_config.FinetuningConfig):
         None,
         affects="records",
     )
-    class_weights: str | None = field(
+    class_weights: str | None = affects_result(
         "Weights of the classes in the training loss: balanced, so that rare "
         "classes count as much as frequent ones, or a number for each label, "
         "as in 1,2.5, in the order of the labels.",
         None,
-        affects="result",
     )
     do_eval: bool = field("Whether to evaluate on the development set.", False)
     predict_dev: bool = field(

@@ -8,6 +8,7 @@ from foundation import config_flags, errors
 from jobs import run_config
 
 field, group = config_flags.field, config_flags.group
+affects_result = config_flags.affects_result
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,31 +44,27 @@ class Files:
 class Vectors:
     """How the vectors of texts are made and compared."""
 
-    pooling: Literal["mean", "cls", "max"] | None = field(
+    pooling: Literal["mean", "cls", "max"] | None = affects_result(
         "How the vectors of tokens become one; by default as the files of "
         "sentence-transformers beside the model say, else mean.",
         None,
-        affects="result",
     )
-    normalize: bool | None = field(
+    normalize: bool | None = affects_result(
         "Whether vectors have length 1; by default as the files of "
         "sentence-transformers beside the model say, else true. The losses "
         "compare directions in both cases.",
         None,
-        affects="result",
     )
-    scale: float = field(
+    scale: float = affects_result(
         "Factor on cosines among in-batch negatives: 1 / temperature.",
         20.0,
-        affects="result",
         above=0,
     )
-    gradient_cache_size: int = field(
+    gradient_cache_size: int = affects_result(
         "Number of texts that a training step encodes at once; the loss still "
         "compares all texts of the batch. Large batches then need the memory "
         "of a small one, and a third more time. 0 encodes all at once.",
         0,
-        affects="result",
         at_least=0,
     )
 

@@ -8,6 +8,7 @@ from foundation import config_flags, file_system
 from jobs import run_config
 
 field, group = config_flags.field, config_flags.group
+affects_result = config_flags.affects_result
 TAGGERS = "features"  # Folder in --output_dir of the runs of --features.
 # Flags without an effect on feature-based taggers.
 _NOT_OF_FEATURES = (
@@ -135,24 +136,21 @@ class FeatureTagger:
     ] = field(
         "Freeze the encoder, and train a BiLSTM on these activations.", "none"
     )
-    lstm_size: int = field(
+    lstm_size: int = affects_result(
         "Units of each direction of the two LSTM layers.",
         768,
-        affects="result",
         at_least=1,
     )
-    lstm_dropout: float = field(
+    lstm_dropout: float = affects_result(
         "Dropout before each LSTM layer and the logits.",
         0.1,
-        affects="result",
         at_least=0,
         below=1,
     )
-    lstm_learning_rate: tuple[float, ...] = field(
+    lstm_learning_rate: tuple[float, ...] = affects_result(
         "Peak learning rate of the LSTM. Several, as in 1e-3,5e-4, make "
         "several runs of each choice of --features.",
         (1e-3,),
-        affects="result",
         at_least=1e-9,
         below=1,
     )
@@ -185,14 +183,13 @@ class NerConfig(run_config.FinetuningConfig):
     tag_scheme: Literal["auto", "iob1", "bio2", "iobes", "plain"] = field(
         "The scheme of the files' tags; auto recognizes it.", "auto"
     )
-    model_scheme: Literal["bio2", "iobes"] = field(
-        "The scheme of the model's labels.", "bio2", affects="result"
+    model_scheme: Literal["bio2", "iobes"] = affects_result(
+        "The scheme of the model's labels.", "bio2"
     )
-    entity_types: str | None = field(
+    entity_types: str | None = affects_result(
         "Types of entities, separated by commas; by default, those of the "
         "training set.",
         None,
-        affects="result",
     )
     do_eval: bool = field("Whether to evaluate on the development set.", False)
     eval_batch_size: int = field(
@@ -202,10 +199,9 @@ class NerConfig(run_config.FinetuningConfig):
         at_least=1,
     )
     interactive: bool = field("Show the entities of typed lines.", False)
-    crf: bool = field(
+    crf: bool = affects_result(
         "Predict sequences of tags with a CRF; stored with the model.",
         False,
-        affects="result",
     )
 
     def __post_init__(self):

@@ -8,6 +8,8 @@ from foundation import config_flags, errors
 from jobs import run_config
 
 field = config_flags.field
+affects_result = config_flags.affects_result
+affects_execution = config_flags.affects_execution
 _OF_ONE_PHASE = ("max_seq_length", "max_predictions_per_seq", "num_train_steps")
 
 
@@ -60,8 +62,8 @@ def parse_phases(text: str) -> list[PhaseSpec]:
 class PretrainingConfig(run_config.RunConfig):
     """Everything run_pretraining.py needs to know."""
 
-    bert_config_file: str = field(
-        "JSON of the model's hyperparameters.", affects="execution"
+    bert_config_file: str = affects_execution(
+        "JSON of the model's hyperparameters."
     )
     input_file: str = field(
         "Shards to train on: comma-separated paths or globs.", affects="records"
@@ -71,55 +73,48 @@ class PretrainingConfig(run_config.RunConfig):
         None,
         affects="evaluation",
     )
-    vocab_file: str | None = field(
+    vocab_file: str | None = affects_execution(
         "Vocabulary of the shards; by default the one that the manifest "
         "beside them names.",
         None,
-        affects="execution",
     )
-    do_lower_case: bool | None = field(
+    do_lower_case: bool | None = affects_execution(
         "Whether the text was lower-cased, for shards without a manifest; by "
         "default as for --init_checkpoint, else false if --vocab_file has "
         "capitals.",
         None,
-        affects="execution",
     )
     objective: Literal[
         "masked_lm_and_next_sentence", "masked_lm", "left_to_right"
-    ] = field(
+    ] = affects_result(
         "The losses to train on.",
         "masked_lm_and_next_sentence",
-        affects="result",
     )
-    next_sentence_loss_weight: float = field(
+    next_sentence_loss_weight: float = affects_result(
         "Weight of the next-sentence loss in its sum with the masked-LM loss; "
         "the paper's is 1.",
         1.0,
-        affects="result",
         above=0,
     )
-    mask_schedule: str | None = field(
+    mask_schedule: str | None = affects_result(
         "Draw the masks of training again in every step, for this fraction of "
         "the tokens; FIRST:LAST changes it linearly from the first step to the "
         "last, as 0.30:0.15. By default the stored masks are used.",
         None,
-        affects="result",
     )
-    do_whole_word_mask: bool | None = field(
+    do_whole_word_mask: bool | None = affects_result(
         "With --mask_schedule, mask all tokens of a word; by default as the "
         "manifest of the shards says.",
         None,
-        affects="result",
     )
     do_train: bool = field("Whether to train.", False)
     do_eval: bool = field("Whether to evaluate.", False)
-    max_seq_length: int = field(
-        "Sequence length of the shards.", 128, affects="result", at_least=1
+    max_seq_length: int = affects_result(
+        "Sequence length of the shards.", 128, at_least=1
     )
-    max_predictions_per_seq: int = field(
+    max_predictions_per_seq: int = affects_result(
         "Masked positions per sequence of the shards.",
         20,
-        affects="result",
         at_least=1,
     )
     train_batch_size: int = field(
@@ -128,19 +123,17 @@ class PretrainingConfig(run_config.RunConfig):
         affects="records",
         at_least=1,
     )
-    eval_batch_size: int = field(
+    eval_batch_size: int = affects_execution(
         "Sequences per evaluation batch, over all replicas.",
         8,
-        affects="execution",
         at_least=1,
     )
-    learning_rate: float = field(
-        "Peak learning rate.", 5e-5, affects="result", above=0, below=1
+    learning_rate: float = affects_result(
+        "Peak learning rate.", 5e-5, above=0, below=1
     )
-    num_train_steps: int = field(
+    num_train_steps: int = affects_result(
         "Training steps; the learning rate falls to 0 over them.",
         100000,
-        affects="result",
         at_least=1,
     )
     phases: str | None = field(
@@ -152,8 +145,8 @@ class PretrainingConfig(run_config.RunConfig):
         affects="records",
         extendable=True,
     )
-    num_warmup_steps: int = field(
-        "Steps of rising learning rate.", 10000, affects="result", at_least=0
+    num_warmup_steps: int = affects_result(
+        "Steps of rising learning rate.", 10000, at_least=0
     )
     max_eval_steps: int = field(
         "Batches of one evaluation, at most; 0 for all records.",
@@ -161,11 +154,10 @@ class PretrainingConfig(run_config.RunConfig):
         affects="evaluation",
         at_least=0,
     )
-    eval_every_steps: int = field(
+    eval_every_steps: int = affects_execution(
         "Training steps between evaluations; 0 evaluates only with --do_eval, "
         "at the end.",
         0,
-        affects="execution",
         at_least=0,
     )
 
