@@ -32,8 +32,8 @@ _BESIDE = [
     *("[0-9]_*/config.json", "[0-9]_*/model.safetensors"),
 ]
 _WEIGHTS = [*_SAFETENSORS, "model-*-of-*.safetensors"]
-# If there are no safetensors.
-_OTHER_WEIGHTS = ["pytorch_model.bin"]
+# If there are no safetensors, the first of these that is there.
+_OTHER_WEIGHTS = ("tf_model.h5", "pytorch_model.bin")
 _LIBRARY = "huggingface_hub"
 # What is needed; the Hub has the weights in other forms, too.
 _DOWNLOADED = "config.json vocab.txt tokenizer_config.json model.safetensors"
@@ -99,12 +99,12 @@ def _download(path: str) -> str:
         )
 
     try:
-        folder = download(_BESIDE + _WEIGHTS)
-        if not any(
-            file_system.exists(os.path.join(folder, file))
-            for file in _SAFETENSORS
-        ):
-            folder = download(_BESIDE + _OTHER_WEIGHTS)
+        folder, found = download(_BESIDE + _WEIGHTS), _SAFETENSORS
+        for other in _OTHER_WEIGHTS:
+            paths = (os.path.join(folder, name) for name in found)
+            if any(map(file_system.exists, paths)):
+                break
+            folder, found = download([*_BESIDE, other]), [other]
     # Those of the library and of its network are not all OSErrors.
     except Exception as error:
         module = type(error).__module__.partition(".")[0]

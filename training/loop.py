@@ -486,6 +486,7 @@ class Loop:
             progress.best = None  # Each phase has its own held-out data.
         if phase.name:
             logging.info("phase %d: %s", index + 1, phase.name)
+        self.writer.begin_phase()
         if self.learner.run_clock:
             self.learner.run_clock.begin_phase()
         # Every phase has its own step, because its batches have other shapes.
@@ -576,8 +577,9 @@ class Loop:
                 max(1, int(_SECONDS_PER_CALL / max(seconds_per_step, 1e-6))),
                 flags.iterations_per_loop,
             )
-            if self.learner.run_clock:
-                self.learner.run_clock.tick(self.progress.step, elapsed)
+            if run_clock := self.learner.run_clock:
+                run_clock.tick(self.progress.step, elapsed)
+                self.writer.plan(run_clock.end)
             self.writer.progress(self.progress.step)
             stop_signal = self._act(train_step.global_batch_size, stop_signal)
             if stop_signal or self._is_due(flags.save_checkpoints_steps):

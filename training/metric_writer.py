@@ -79,7 +79,7 @@ class MetricWriter:
         Args:
             output_dir: where metrics.jsonl and the TensorBoard events go.
             first_step: the step that the run resumes from.
-            num_steps: the last step, for the progress bar.
+            num_steps: the last step, as planned now; see `plan`.
             is_chief: whether this process writes.
             evaluates_again: whether the evaluation of first_step will be
                 written again; its earlier line is removed as well.
@@ -90,6 +90,7 @@ class MetricWriter:
         self._first_line: tuple[int, float] | None = None  # Its step and time.
         self._shown_at = -math.inf  # Time of the last line on the console.
         self._heard_at: float | None = None  # The same, or of the first step.
+        self._num_steps = num_steps
         if not is_chief:
             return
         tf.io.gfile.makedirs(output_dir)
@@ -98,7 +99,6 @@ class MetricWriter:
         self._samples_path = os.path.join(output_dir, SAMPLES)
         last = first_step - 1 if evaluates_again else first_step
         _drop_lines_after(self._samples_path, last)
-        self._num_steps = num_steps
         # Names sort by time: TensorBoard does not go back to an earlier one.
         unique = f"{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
         self._events = _EventFile(os.path.join(output_dir, _EVENTS + unique))
@@ -132,7 +132,7 @@ class MetricWriter:
         }
         if held_out:
             return f"step {step:,}, held out: {in_words(held_out)}"
-        total = int(numbers.get("train/planned_steps", self._num_steps or 0))
+        total = self._num_steps or 0
         parts = [f"step {step:,}" + (f" of {total:,}" if total else "")]
         for name, label in _SHOWN.items():
             if name in numbers:
@@ -173,6 +173,16 @@ class MetricWriter:
             return
         for path in (self._path, self._samples_path, self._events.path):
             atomic.flush(path)
+
+    def begin_phase(self) -> None:
+        """Estimates the time that is left from the next steps only."""
+        self._first_line = self._heard_at = None
+
+    def plan(self, num_steps: int) -> None:
+        """Moves the last step, which a run of a given time plans anew."""
+        self._num_steps = num_steps
+        if self._bar:
+            self._bar.total = num_steps
 
     def progress(self, step: int) -> None:
         """Moves the progress bar; without one, logs a line in a long silence.

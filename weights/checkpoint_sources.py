@@ -8,7 +8,7 @@
     a directory with 0_Transformer           sentence-transformers, see
                                              sentence_modules
     a directory with `checkpoint` or one .index; model.safetensors itself;
-    pytorch_model.bin, where torch is installed
+    tf_model.h5, see keras_weights; pytorch_model.bin, if torch is installed
 
 Each becomes a `Source`: tensors under our paths and in our layout, and the
 files beside them. In a directory with several kinds, safetensors come first.
@@ -29,6 +29,7 @@ import tensorflow as tf
 from foundation import copies, errors, file_system, hub
 from modeling.config import BertConfig
 from weights import (
+    keras_weights,
     model_directory,
     sentence_modules,
     stored_weights,
@@ -39,6 +40,7 @@ from weights.stored_weights import Matched, StoredTensor
 
 TENSORFLOW, TENSORFLOW_2 = "TensorFlow checkpoint", "Model Garden checkpoint"
 SAFETENSORS, TORCH = "safetensors", "PyTorch state dict"
+KERAS = "Keras 2 weights"
 # The files that are read beside weights.
 _BESIDE = (
     model_directory.CONFIG,
@@ -50,7 +52,9 @@ _BESIDE = (
     sentence_modules.PROMPTS,
 )
 # Formats that other projects write and this one does not read.
-_UNREADABLE = (".h5", ".keras", ".msgpack", ".onnx", ".gguf")
+_UNREADABLE = (".keras", ".msgpack", ".onnx", ".gguf")
+# Files of any name may have weights of one of these formats.
+_WITH_WEIGHTS = (".safetensors", ".h5", ".hdf5")
 _SAVED_MODEL = "saved_model.pb"
 _ADAPTER = "adapter_model.safetensors"
 _EXPORTED_FROM = (
@@ -117,12 +121,13 @@ def read(path: str, *, needs_data: bool = True) -> Source:
     for endings, kind, read_file in (
         ((".safetensors",), SAFETENSORS, model_directory.read_safetensors),
         ((model_directory.INDEX,), SAFETENSORS, model_directory.read_index),
+        ((".h5", ".hdf5"), KERAS, keras_weights.read_hdf5),
         ((".bin", ".pt", ".pth"), TORCH, model_directory.read_torch),
     ):
         if path.endswith(endings):
             if not file_system.exists(path):
                 raise errors.InputError(f"{path}: no such file")
-            stored = read_file(path)
+            stored = keras_weights.in_form_of_torch(read_file(path))
             matched = model_directory.match_hugging_face(path, stored)
             return _source(path, kind, matched)
     prefix = _prefix(path)
@@ -166,7 +171,7 @@ def _in_directory(directory: str) -> str:
     prefix = (
         first(model_directory.WEIGHTS, model_directory.INDEX)
         or tensorflow_checkpoints.find(directory)
-        or first(model_directory.TORCH_WEIGHTS)
+        or first(keras_weights.HDF5, model_directory.TORCH_WEIGHTS)
     )
     if prefix is not None:
         return prefix
@@ -187,7 +192,7 @@ def _instead(directory: str) -> str:
         return f"; it is a SavedModel; {_EXPORTED_FROM}"
     if _ADAPTER in names:
         return f"; {_ADAPTER}: merge it with its model first, with peft"
-    other = next((x for x in names if x.endswith(".safetensors")), None)
+    other = next((x for x in names if x.endswith(_WITH_WEIGHTS)), None)
     if other is not None:
         return f"; give {os.path.join(directory, other)} if it has the weights"
     for name in reversed(names):  # The last of a run's checkpoints.
@@ -201,13 +206,7 @@ def _unreadable(name: str) -> str:
     """Returns that a format is not supported; "" of another file."""
     if file_system.ending(name) not in _UNREADABLE:
         return ""
-    advice = ""
-    if name == "tf_model.h5":
-        advice = (
-            "; from_pretrained(..., from_tf=True) of transformers 4 reads it, "
-            "and save_pretrained writes model.safetensors"
-        )
-    return f"; {name} is not supported{advice}"
+    return f"; {name} is not supported"
 
 
 def _prefix(path: str) -> str:

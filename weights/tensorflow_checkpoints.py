@@ -156,8 +156,8 @@ def match_tf1(where: str, stored: Mapping[str, StoredTensor]) -> Matched:
     """Sorts the tensors of a TF1 checkpoint, which has our paths.
 
     The paths may have another scope than "bert/", see
-    checkpoints of a run with --ema_decay have the moving averages of the
-    weights, which are its model.
+    `stored_weights.unscoped`. Checkpoints of a run with --ema_decay have the
+    moving averages of the weights, which are its model.
 
     Raises:
       InputError: there are two encoders, or two tensors are the same weight.

@@ -27,8 +27,8 @@ FILES = {
     "tokenizer_config.json": b"{ }",
     "model.safetensors": b"weights",
     "tf_model.h5": b"not needed",
-    "pytorch_model.bin": b"not needed either",
-    "onnx/model.onnx": b"nor this",
+    "pytorch_model.bin": b"nor this",
+    "onnx/model.onnx": b"never needed",
 }
 PROGRAM = "import sys, foundation.hub as hub; print(hub.local(sys.argv[1]))"
 needs_library = pytest.mark.skipif(
@@ -147,14 +147,20 @@ def test_only_what_is_read_is_downloaded_and_only_once(endpoint, tmp_path):
 
 
 @needs_library
-def test_weights_of_pytorch_are_downloaded_if_there_are_no_others(
-    endpoint, tmp_path
+@pytest.mark.parametrize(
+    ("missing", "expected"),
+    [([], "tf_model.h5"), (["tf_model.h5"], "pytorch_model.bin")],
+)
+def test_other_weights_are_downloaded_if_there_are_no_safetensors(
+    missing, expected, endpoint, tmp_path
 ):
-    del endpoint.files["model.safetensors"]
+    for name in ["model.safetensors", *missing]:
+        del endpoint.files[name]
     environment = {"HF_ENDPOINT": endpoint.url, "HF_HUB_DISABLE_XET": "1"}
     folder, log = resolve(f"hf://{NAME}", tmp_path, **environment)
-    assert pathlib.Path(folder, "pytorch_model.bin").exists(), log
-    assert "tf_model.h5" not in endpoint.asked
+    assert pathlib.Path(folder, expected).exists(), log
+    weights = {"tf_model.h5", "pytorch_model.bin"}
+    assert {*endpoint.asked} & weights == {expected}
 
 
 @needs_library

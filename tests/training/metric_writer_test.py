@@ -110,6 +110,46 @@ def test_the_time_left_is_that_of_steps_that_do_not_compile(
     ]
 
 
+def test_a_run_of_a_given_time_shows_the_steps_that_are_planned(
+    tmp_path, caplog, monkeypatch
+):
+    now = 0.0
+    monkeypatch.setattr(metric_writer.time, "monotonic", lambda: now)
+    writer = metric_writer.MetricWriter(str(tmp_path), num_steps=1_000_000)
+    with caplog.at_level(logging.INFO):
+        for step in range(1, 29):
+            writer.plan(500 if step < 14 else 26)
+            writer.progress(step)
+            now += 2.0
+        writer.write(26, VALUES)
+    writer.close()
+    assert caplog.messages == [
+        "step 11 of 500, 16 minutes left",
+        "step 21 of 26, 10 seconds left",
+        "step 26 of 26, loss 2.5, rate 0.0001, examples/s 10",
+    ]
+
+
+def test_the_time_left_is_that_of_the_phase(tmp_path, caplog, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(metric_writer.time, "monotonic", lambda: now)
+    writer = metric_writer.MetricWriter(str(tmp_path), num_steps=100)
+    with caplog.at_level(logging.INFO):
+        for step in range(1, 61):
+            if step == 31:
+                writer.begin_phase()
+            now += 1.0 if step < 31 else 5.0
+            writer.progress(step)
+    writer.close()
+    assert caplog.messages == [
+        "step 21 of 100, 79 seconds left",
+        *(
+            f"step {step} of 100, {5 * (100 - step) / 60:.0f} minutes left"
+            for step in range(35, 60, 4)
+        ),
+    ]
+
+
 def test_metrics_are_shown_in_words():
     values = {"accuracy": 0.5, "f1_macro": 0.25, "score": 0.375, "loss": 1.0}
     assert metric_writer.in_words(values | {"global_step": 7}) == (

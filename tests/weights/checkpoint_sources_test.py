@@ -553,10 +553,11 @@ def test_a_path_without_a_checkpoint_gets_one_line(tmp_path):
             checkpoint_sources.read(str(tmp_path / name))
     with pytest.raises(errors.InputError, match="no TensorFlow checkpoint"):
         checkpoint_sources.read(str(tmp_path))
-    (tmp_path / "tf_model.h5").touch()
-    with pytest.raises(errors.InputError, match="tf_model.h5 is not supported"):
+    (tmp_path / "flax_model.msgpack").touch()
+    with pytest.raises(errors.InputError, match="msgpack is not supported"):
         checkpoint_sources.read(str(tmp_path))
     for name, message in (
+        ("my_model.h5", "give .*/my_model.h5 if"),
         ("checkpoint-90/model.safetensors", "give .*/checkpoint-90, which"),
         ("checkpoint-500/model.safetensors", "give .*/checkpoint-500, which"),
         ("model.fp16.safetensors", "give .*/model.fp16.safetensors if"),

@@ -2,7 +2,9 @@
 
 import json
 import pathlib
+import re
 
+import h5py
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
@@ -10,6 +12,17 @@ import tensorflow as tf
 from weights import stored_weights
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
+# A released path -> the name of a TensorFlow model of transformers 4.
+_KERAS_NAMES = (
+    (r"(.*/word_embeddings)", r"\1/weight"),
+    (r"(.*/(?:position|token_type)_embeddings)", r"\1/embeddings"),
+    (r"(.*)/layer_(\d+)/(.*)", r"\1/layer_._\2/\3"),
+    (r"cls/predictions/output_bias", "mlm___cls/predictions/bias"),
+    (r"cls/predictions/(.*)", r"mlm___cls/predictions/\1"),
+    (r"cls/seq_relationship/(.*)", r"nsp___cls/seq_relationship/\1"),
+    (r"cls/squad/(.*)", r"qa_outputs/\1"),
+    (r"(output_(?:weights|bias))", r"classifier/\1"),
+)
 
 
 def _hugging_face(source) -> dict:
@@ -154,6 +167,58 @@ def _placed(name: str, layers: int, numbered: bool) -> list[str]:
     if number is None:
         number, rest = 4 + int(rest[0]), rest[1:]
     return ["encoder", f"layer_with_weights-{number}", *rest]
+
+
+def keras_values(tensors) -> dict[str, np.ndarray]:
+    """Returns weights as a TensorFlow model of transformers 4 has them.
+
+    Args:
+      tensors: our path -> StoredTensor.
+    """
+    values = {}
+    for path, tensor in tensors.items():
+        name, value = path, tensor.read()
+        for pattern, form in _KERAS_NAMES:
+            if found := re.fullmatch(pattern, path):
+                name = found.expand(form)
+                break
+        if name.endswith("output_weights"):
+            value = value.T
+        name = name.replace("output_weights", "kernel")
+        name = name.replace("output_bias", "bias")
+        values[f"{name}:0"] = np.ascontiguousarray(value)
+    return values
+
+
+def keras_hdf5(
+    tensors,
+    path: pathlib.Path,
+    *,
+    model: str = "tf_bert_for_pre_training",
+    root: str = "",
+    is_nested: bool = False,
+) -> pathlib.Path:
+    """Writes tf_model.h5 of transformers 4, or a Keras model's own file.
+
+    Args:
+      tensors: our path -> StoredTensor.
+      path: the file.
+      model: the name of the encoder's model.
+      root: the group of the layers.
+      is_nested: whether the model is a layer of a Keras model; otherwise its
+        layers are at the top, and those that use the word embeddings have them.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        group = file.require_group(root) if root else file
+        for name, value in keras_values(tensors).items():
+            layers = [model] if is_nested else [name.partition("/")[0]]
+            if "word_embeddings" in name and not is_nested:
+                layers.append("mlm___cls")
+            for layer in layers:
+                group[f"{layer}/{model}/{name}"] = value
+        group.create_group("dropout_37")
+    return path
 
 
 def _track(parent, names: list[str], value: np.ndarray) -> None:
