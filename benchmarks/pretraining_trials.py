@@ -59,6 +59,7 @@ _PREDICTED = 0.15  # Of the tokens of stored records.
 # Steps of the run that times a step. Its first half compiles parts of the step.
 _TIMED = 400
 _STEP = re.compile(r" step ([\d,]+) of ")
+_FIRST_STEP = re.compile(r" parameters, steps ([\d,]+) to ")
 
 
 class Part(NamedTuple):
@@ -160,20 +161,20 @@ def _run(program: str, **flags: Any) -> float:
     return comparison.run([sys.executable, script, *arguments])
 
 
-def _pretrain(stage: Stage, **flags: Any) -> float:
+def _pretrain(stage: Stage, **flags: Any) -> list[tuple[int, float]]:
     """Runs the program of a stage.
 
     Returns:
-      The processor seconds of a step, from the second half of the steps that
-      the run logs; with its start if it logs fewer than three; NaN if it has no
-      steps to train.
+      Steps that the run logs, the one before its first step at first, and the
+      processor seconds that its process had used; [] if it has no steps to
+      train.
 
     Raises:
       InputError: it failed.
     """
     script = os.path.join(ROOT, stage.script)
     arguments = [f"--{name}={value}" for name, value in flags.items()]
-    points = [(0, 0.0)]
+    points = []
     with subprocess.Popen(
         [sys.executable, script, *arguments],
         stdout=subprocess.DEVNULL,
@@ -182,20 +183,32 @@ def _pretrain(stage: Stage, **flags: Any) -> float:
     ) as process:
         for line in process.stderr or ():
             sys.stderr.write(line)
-            if match := _STEP.search(line):
-                seconds = _processor_seconds(process.pid)
-                points.append((int(match[1].replace(",", "")), seconds))
+            seconds = _processor_seconds(process.pid)
+            if match := _FIRST_STEP.search(line):
+                points.append((_number(match) - 1, seconds))
+            elif match := _STEP.search(line):
+                points.append((_number(match), seconds))
     if process.returncode:
         raise errors.InputError(
             f"{stage.script} failed with exit code {process.returncode}; the "
             "same command continues"
         )
-    middle, last = (
-        points[len(points) // 2 if len(points) > 3 else 0],
-        points[-1],
-    )
-    steps, seconds = last[0] - middle[0], last[1] - middle[1]
-    return seconds / steps if steps else math.nan
+    return points
+
+
+def _number(match: re.Match[str]) -> int:
+    return int(match[1].replace(",", ""))
+
+
+def _seconds_per_step(points: Sequence[tuple[int, float]]) -> float:
+    """Returns the seconds of a step in the second half of the points.
+
+    The first half has the start and the compilation. A run of two points has
+    no other.
+    """
+    middle = points[len(points) // 2 if len(points) > 3 else 0]
+    steps, seconds = (b - a for a, b in zip(middle, points[-1], strict=True))
+    return seconds / steps
 
 
 def _processor_seconds(pid: int) -> float:
@@ -277,14 +290,19 @@ def plan(config: Config, stage: Stage, folder: str, flags: dict) -> str:
             timed = {**flags, "objective": "left_to_right"}
             for name in ("next_sentence_loss_weight", "mask_schedule"):
                 timed.pop(name, None)
-        per_step = _pretrain(
-            stage,
-            **timed,
-            num_warmup_steps=config.num_warmup_steps,
-            phases=f"{length}:{_TIMED}",
-            output_dir=os.path.join(
-                folder, f"timed-{length}{suffix.replace(':', '-')}"
-            ),
+        output_dir = os.path.join(
+            folder, f"timed-{length}{suffix.replace(':', '-')}"
+        )
+        # Of a plan that was interrupted, it may have ended.
+        shutil.rmtree(output_dir, ignore_errors=True)
+        per_step = _seconds_per_step(
+            _pretrain(
+                stage,
+                **timed,
+                num_warmup_steps=config.num_warmup_steps,
+                phases=f"{length}:{_TIMED}",
+                output_dir=output_dir,
+            )
         )
         minutes = config.minutes * stage.fraction * part.fraction
         steps = max(1, round(60 * minutes / per_step))
@@ -330,8 +348,8 @@ def train(config: Config, folder: str) -> tuple[str, list[str], float]:
     """Trains all stages.
 
     Returns:
-      The last model's directory, the phases, and the minutes of processor time,
-      NaN if a stage had ended before.
+      The last model's directory, the phases, and the minutes of processor time
+      with the starts of the runs; NaN if one was interrupted.
     """
     stages, model_dir, all_phases = RECIPES[config.recipe], None, []
     minutes = 0.0
@@ -362,7 +380,9 @@ def train(config: Config, folder: str) -> tuple[str, list[str], float]:
         if is_last:
             flags |= {"do_eval": True, "eval_batch_size": 64}
             flags["max_eval_steps"] = 0
-        minutes += _pretrain(stage, **flags) * num_steps / 60
+        points = _pretrain(stage, **flags)
+        is_whole = bool(points) and points[0][0] == 0
+        minutes += points[-1][1] / 60 if is_whole else math.nan
         model_dir = flags["output_dir"]
     return model_dir, all_phases, minutes
 

@@ -264,6 +264,8 @@ def check_paths(
 ) -> None:
     """Refuses names of files or folders where nothing is.
 
+    Warns if training and evaluation read the same file.
+
     Args:
       config: the flags; a path that is not among those given is that of the
         model's training.
@@ -288,6 +290,12 @@ def check_paths(
                 f"{error} (the path in the flags of the model's training; "
                 f"--{flag} names another)"
             ) from None
+    train, dev = (paths.get(flag) or "-" for flag in ("train_file", "dev_file"))
+    if dev != "-" and file_system.real(train) == file_system.real(dev):
+        errors.warn_once(
+            f"--dev_file={dev} is --train_file: its scores are those of texts "
+            "that the model was trained on, not of new ones"
+        )
 
 
 def _check_path(path: str, flag: str, *, allows_folders: bool) -> None:

@@ -3,6 +3,7 @@
 python -m pytest tests/jobs/early_checks_test.py
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -113,6 +114,34 @@ REFUSED = [
 @pytest.mark.parametrize(("command", "flags"), TRAINED)
 def test_what_may_be_right_is_not_refused(folder, command, flags):
     check(command, "--do_train", **flags)
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("run_classifier", CSV),
+        ("run_ner", {"train_file": "t.jsonl"}),
+        ("run_embeddings", {"train_file": "pairs.csv"}),
+    ],
+)
+def test_evaluation_on_the_training_set_is_warned_of(
+    folder, caplog, command, flags
+):
+    (folder / "pairs.csv").write_text("anchor,positive\na,b\n")
+    (folder / "link").symlink_to(folder)
+    train = flags["train_file"]
+    for name, is_same in (
+        (train, True),
+        (f"link/{train}", True),
+        ("t.json", False),
+    ):
+        caplog.clear()
+        errors.warn_once.cache_clear()
+        with contextlib.suppress(errors.InputError):  # Of another format.
+            check(
+                command, "--do_train", "--do_eval", **flags | {"dev_file": name}
+            )
+        assert ("is --train_file" in caplog.text) is is_same, name
 
 
 @pytest.mark.parametrize(("command", "flags", "message"), REFUSED)
