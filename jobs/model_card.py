@@ -213,6 +213,8 @@ def _of_base_model(init_checkpoint: str | None) -> dict[str, Any]:
     path = hub.local(init_checkpoint)
     folder = file_system.folder_of(path).rstrip("/")
     folder = checkpoint_sources.snapshot(folder)
+    if not file_system.is_remote(folder):
+        folder = os.path.abspath(folder)  # "." has no name.
     name = os.path.basename(folder)
     paths = [os.path.join(folder, NAME)]
     # A run writes one card, that of the model above its best one.

@@ -160,7 +160,7 @@ def _make(
 ) -> wordpiece.Tokenizer:
     if do_lower_case is not None:
         settings["do_lower_case"] = do_lower_case
-    lower_case = case_of_release(os.path.abspath(path))
+    lower_case = case_of_release(path)
     if lower_case is not None:
         settings.setdefault("do_lower_case", lower_case)
     if "do_lower_case" not in settings:
@@ -280,8 +280,11 @@ def _normalizer(fast: _Fast, path: str) -> _Component:
 
 
 def case_of_release(path: str) -> bool | None:
-    """Returns do_lower_case by a released directory's name, None for others."""
-    for part in path.rstrip("/").split("/")[-2:]:
+    """Returns do_lower_case by a released directory's name, None for others.
+
+    A relative path is within the working directory, which may be such a one.
+    """
+    for part in os.path.abspath(path).split("/")[-2:]:
         match = _RELEASE.fullmatch(part)
         if match:
             return match[1] not in ("cased", "multi_cased")

@@ -202,6 +202,19 @@ def test_language_and_license_are_those_of_the_base_model(
     assert card["hub"] == {"library_name": "transformers", **expected}
 
 
+def test_a_release_is_known_from_within_its_folder(tmp_path, monkeypatch):
+    base = tmp_path / "cased_L-12_H-768_A-12"
+    base.mkdir()
+    (base / "bert_model.ckpt.index").touch()
+    monkeypatch.chdir(base)
+    for path in (".", "bert_model.ckpt", "./bert_model.ckpt"):
+        flags = {"init_checkpoint": path}
+        model_card.begin(str(tmp_path), "T", data={}, flags=flags, seconds=1.0)
+        found = json.loads((tmp_path / "card.json").read_text())["hub"]
+        assert found["base_model"] == "google-bert/bert-base-cased"
+        assert found["license"] == "apache-2.0"
+
+
 def test_the_card_of_the_best_model_is_that_of_its_run(tmp_path):
     (tmp_path / "run" / "best").mkdir(parents=True)
     header = '---\nbase_model: "a/bert-x"\n---\n'

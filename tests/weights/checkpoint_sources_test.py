@@ -511,6 +511,15 @@ def test_releases_are_known_by_name(name, expected):
         assert tokenizer_files.case_of_release(path) == expected
 
 
+def test_a_release_is_known_from_within_its_directory(tmp_path, monkeypatch):
+    inner = tmp_path / "cased_L-12_H-768_A-12"
+    inner.mkdir()
+    monkeypatch.chdir(inner)
+    assert tokenizer_files.case_of_release("bert_model.ckpt") is False
+    monkeypatch.chdir(tmp_path)
+    assert tokenizer_files.case_of_release("bert_model.ckpt") is None
+
+
 def _edit_safetensors(directory, edit):
     path = directory / "model.safetensors"
     tensors = safetensors.numpy.load_file(path)
@@ -556,8 +565,11 @@ def test_a_path_without_a_checkpoint_gets_one_line(tmp_path):
     (tmp_path / "flax_model.msgpack").touch()
     with pytest.raises(errors.InputError, match="msgpack is not supported"):
         checkpoint_sources.read(str(tmp_path))
+    (tmp_path / "my_model.h5").touch()
+    with pytest.raises(errors.InputError, match="give .*/my_model.h5 if"):
+        checkpoint_sources.read(str(tmp_path))
+    (tmp_path / "my_model.h5").unlink()
     for name, message in (
-        ("my_model.h5", "give .*/my_model.h5 if"),
         ("checkpoint-90/model.safetensors", "give .*/checkpoint-90, which"),
         ("checkpoint-500/model.safetensors", "give .*/checkpoint-500, which"),
         ("model.fp16.safetensors", "give .*/model.fp16.safetensors if"),
