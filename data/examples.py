@@ -114,6 +114,18 @@ class Examples:
         """K, the number of sequences of an example."""
         return self._summary.num_choices
 
+    def count_shared(self, other: "Examples") -> int:
+        """Returns how many of the examples have texts of one in another set.
+
+        As in `divide`, case and white space make no difference.
+        """
+        return int(np.isin(self._texts, other._texts).sum())
+
+    @functools.cached_property
+    def _texts(self) -> np.ndarray:
+        """A number for each example, equal for equal texts, int64 [N]."""
+        return np.fromiter((hash(_words(x)) for x in self), np.int64)
+
     @functools.cached_property
     def _summary(self) -> "_Summary":
         digest, count, num_choices = hashlib.sha256(), 0, 1
@@ -189,9 +201,14 @@ def divide(
 
 def _group(example: Example, seed: int) -> bytes:
     """Returns a random number of a text, the same for equal texts."""
+    text = json.dumps([seed, _words(example)])
+    return hashlib.sha256(text.encode("ascii")).digest()
+
+
+def _words(example: Example) -> tuple[str, ...]:
+    """Returns the texts, equal if they differ in case and white space only."""
     texts = (example.first, *example.second)
-    words = [" ".join(text.split()).casefold() for text in texts]
-    return hashlib.sha256(json.dumps([seed, words]).encode("ascii")).digest()
+    return tuple(" ".join(text.split()).casefold() for text in texts)
 
 
 class _Rows:

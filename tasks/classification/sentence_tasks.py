@@ -55,6 +55,9 @@ _METRICS = {
     examples.MULTIPLE_CHOICE: ("accuracy",),
 }
 _EXAMPLES_AT_ONCE = 1 << 14
+# A warning tells of this fraction of a development set in the training set; that
+# of CoLA is 0.015.
+_SHARED = 0.05
 _BINARY = ("0", "1")
 _NLI = ("contradiction", "entailment", "neutral")
 _TWO_WAY = ("entailment", "not_entailment")
@@ -705,6 +708,8 @@ def check(task: SentenceTask, used: Collection[str]) -> None:
     if DEV in used:
         for split in task.dev_splits:
             task.label_ids(split)
+            if TRAIN in used:
+                _warn_of_shared_texts(task, split)
     if TEST in used:
         for split in task.test_splits:
             task.read(split)
@@ -725,6 +730,23 @@ def _warn_of_unseen_labels(task: SentenceTask) -> None:
             "%s: no example has the label %s, so the model cannot learn it",
             task.read(TRAIN).path,
             errors.listed(map(repr, unseen)),
+        )
+
+
+def _warn_of_shared_texts(task: SentenceTask, split: str) -> None:
+    """Warns of a development set that was not held out from training."""
+    train, dev = task.read(TRAIN), task.read(split)
+    if file_system.real(train.path) == file_system.real(dev.path):
+        return  # jobs.early_checks warns of it, or it is divided.
+    count = dev.count_shared(train)
+    if count >= _SHARED * dev.count:
+        logging.warning(
+            "%s: %d of %d examples have the texts of examples in %s; scores "
+            "of these do not tell how good the model is with new texts",
+            dev.path,
+            count,
+            dev.count,
+            train.path,
         )
 
 

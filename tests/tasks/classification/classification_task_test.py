@@ -122,3 +122,37 @@ def test_a_label_without_an_example_is_warned_of(
     warnings = [x for x in caplog.messages if "no example has" in x]
     assert len(warnings) == (message is not None)
     assert message is None or message in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("dev", "expected"),
+    [
+        ("text,kind\nGood  film,b\nnew,a\n", "1 of 2 examples have the texts"),
+        ("text,kind\nbad,b\ngood film,a\n", "2 of 2 examples have the texts"),
+        ("text,kind\nfilm good,b\nnew,a\n", None),
+        ("text,kind\nbad,a\n" + "new,a\n" * 20, None),
+    ],
+    ids=["other_case", "all", "none", "few"],
+)
+def test_a_development_set_that_was_trained_on_is_warned_of(
+    tmp_path, caplog, dev, expected
+):
+    train = tmp_path / "t.csv"
+    train.write_text("text,kind\ngood film,a\nbad,b\n")
+    (tmp_path / "dev.csv").write_text(dev)
+    sets = sentence_tasks.open_task(
+        "csv",
+        settings.Files(
+            train_file=str(train), dev_file=str(tmp_path / "dev.csv")
+        ),
+        columns=settings.Columns(label_column="kind"),
+        trains=True,
+    )
+    sentence_tasks.check(sets, ["dev"])
+    assert not caplog.messages
+    sentence_tasks.check(sets, ["train", "dev"])
+    if expected is None:
+        assert not caplog.messages
+    else:
+        (message,) = caplog.messages
+        assert expected in message and message.endswith("new texts")
