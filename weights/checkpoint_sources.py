@@ -2,13 +2,14 @@
 
     .../bert_model.ckpt, model.ckpt-1000     TensorFlow, released TF1 names
     .../bert_model.ckpt-1, ckpt-5            TensorFlow 2, by Model Garden
+    .../cp.ckpt, tf_model.h5                 Keras 2, see keras_weights
     a directory with model.safetensors       Hugging Face, and our own
     models--bert-base-cased                  a folder of the Hugging Face cache
     hf://google-bert/bert-base-cased         of the Hub; see foundation.hub
     a directory with 0_Transformer           sentence-transformers, see
                                              sentence_modules
     a directory with `checkpoint` or one .index; model.safetensors itself;
-    tf_model.h5, see keras_weights; pytorch_model.bin, if torch is installed
+    pytorch_model.bin, if torch is installed
 
 Each becomes a `Source`: tensors under our paths and in our layout, and the
 files beside them. In a directory with several kinds, safetensors come first.
@@ -132,6 +133,13 @@ def read(path: str, *, needs_data: bool = True) -> Source:
             return _source(path, kind, matched)
     prefix = _prefix(path)
     stored = tensorflow_checkpoints.read(prefix, needs_data=needs_data)
+    if variables := keras_weights.variables_of_objects(stored):
+        weights = keras_weights.in_form_of_torch(variables)
+        matched = model_directory.match_hugging_face(prefix, weights)
+        names = {tensor.name for tensor in variables.values()}
+        rest = {name: x for name, x in stored.items() if name not in names}
+        matched = matched._replace(training_state=rest)
+        return _source(prefix, KERAS, matched)
     if tensorflow_checkpoints.OBJECT_GRAPH in stored:
         matched = tensorflow_checkpoints.match_model_garden(prefix, stored)
         return _source(prefix, TENSORFLOW_2, matched)

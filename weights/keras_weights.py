@@ -4,6 +4,8 @@
     weights.h5          written by save_weights or save of a Keras model that
                         has such an encoder as a layer
     model.safetensors   of save_pretrained(safe_serialization=True)
+    cp.ckpt.index       TensorFlow's checkpoint, of save_weights or the callback
+                        ModelCheckpoint
 
 A name has the scopes of a variable, here without and with the name of the
 model, which `stored_weights.unscoped` finds:
@@ -12,11 +14,17 @@ model, which `stored_weights.unscoped` finds:
     tf_bert_for_masked_lm/mlm___cls/predictions/bias:0
 
 HDF5 has such a variable in a group for each layer of the model, and one that
-two layers share in both groups. Kernels are [inputs, outputs].
+two layers share in both groups. A checkpoint names the attributes of objects:
+
+    bert/encoder/layer/0/attention/self_attention/query/kernel
+    mlm/predictions/bias
+
+Kernels are [inputs, outputs].
 """
 
 import contextlib
 import functools
+import re
 from collections.abc import Iterator, Mapping
 
 import h5py
@@ -36,6 +44,19 @@ _LAST = {
     "gamma": "weight",
     "beta": "bias",
 }
+# A checkpoint's name ends so, as its variables are attributes of objects.
+_OBJECT = "/.ATTRIBUTES/VARIABLE_VALUE"
+_ENCODER = "encoder/layer/0/attention/self_attention/query/kernel"
+_OF_TRAINING = re.compile(r"(.*/)?(optimizer/.*|keras_api/.*|save_counter)")
+# Names of attributes, and the scopes of the same variables.
+_SCOPES = (
+    (r"\bembeddings/weight$", "embeddings/word_embeddings/weight"),
+    (r"\bembeddings/embeddings$", "embeddings/position_embeddings/weight"),
+    (r"\btoken_type_embeddings$", "token_type_embeddings/weight"),
+    (r"/self_attention/", "/self/"),
+    (r"/(dense|bert)_output/", "/output/"),
+    (r"\b(mlm|nsp)/(?=predictions/|seq_relationship/)", "cls/"),
+)
 
 
 def read_hdf5(path: str) -> dict[str, StoredTensor]:
@@ -94,6 +115,32 @@ def _opened(path: str, copy: str) -> Iterator[h5py.File]:
         raise errors.InputError(
             f"{path}: truncated, or not an HDF5 file ({error!s:.150})"
         ) from error
+
+
+def variables_of_objects(
+    stored: Mapping[str, StoredTensor],
+) -> dict[str, StoredTensor]:
+    """Returns the variables of a checkpoint under the names of other files.
+
+    Those of the training are left out. Without an encoder of transformers the
+    result is {}.
+
+    Args:
+      stored: name in the checkpoint -> tensor.
+    """
+    variables = {}
+    has_encoder = False
+    for name, tensor in stored.items():
+        path, is_value, _ = name.partition(_OBJECT)
+        if not is_value or ".OPTIMIZER_SLOT" in path:
+            continue
+        if _OF_TRAINING.fullmatch(path):
+            continue
+        has_encoder |= path.endswith(_ENCODER)
+        for attributes, scopes in _SCOPES:
+            path = re.sub(attributes, scopes, path)
+        variables[path + _VARIABLE] = tensor
+    return variables if has_encoder else {}
 
 
 def in_form_of_torch(

@@ -55,8 +55,8 @@ _METRICS = {
     examples.MULTIPLE_CHOICE: ("accuracy",),
 }
 _EXAMPLES_AT_ONCE = 1 << 14
-# A warning tells of this fraction of a development set in the training set; that
-# of CoLA is 0.015.
+# A warning tells if the training set has this fraction of a development set, or
+# more. That of CoLA is 0.015.
 _SHARED = 0.05
 _BINARY = ("0", "1")
 _NLI = ("contradiction", "entailment", "neutral")

@@ -4,7 +4,8 @@ pip install transformers==4.46.3 tensorflow==2.18.1 tf-keras==2.18.0
 TF_USE_LEGACY_KERAS=1 python tests/testdata/make_tensorflow_models.py
 
 A model for pre-training as tf_model.h5, a classifier as model.safetensors, and
-outputs.json with what both compute in float32. Weights are random.
+outputs.json with what both compute in float32; callback/ has the checkpoint of
+the first model as Keras writes it. Weights are random.
 """
 
 import json
@@ -33,6 +34,7 @@ CONFIG = transformers.BertConfig(
 
 def main() -> None:
     """Writes both models and their outputs."""
+    transformers.set_seed(0)
     features = {name: tf.constant(rows) for name, rows in FEATURES.items()}
     golden: dict = {"transformers": transformers.__version__, **FEATURES}
     for name, make, is_safe in (
@@ -50,6 +52,8 @@ def main() -> None:
             for key, value in model(features).items()
         }
         model.save_pretrained(DIRECTORY / name, safe_serialization=is_safe)
+        if not is_safe:
+            model.save_weights(DIRECTORY / "callback" / "cp.ckpt")
     (DIRECTORY / "outputs.json").write_text(json.dumps(golden))
 
 

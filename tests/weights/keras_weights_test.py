@@ -90,6 +90,10 @@ def test_models_of_transformers_compute_the_same():
         model = make(source.config)
         report = pretrained.assign(model, source.path)
         assert not report.initialized and not report.left_over
+        if name == "pretraining":  # The same, as a callback of Keras saves it.
+            callback = TESTDATA / "tensorflow_models/callback"
+            assert_equal(source, callback)
+            assert_equal(source, callback / "cp.ckpt")
         found = model(features)
         for output, value in zip(
             outputs, found if isinstance(found, tuple) else [found], strict=True
@@ -198,6 +202,18 @@ def test_the_encoder_of_a_keras_model_is_read(root, tmp_path, source):
     pooler = model.bert.pooler.kernel.numpy()
     expected = source.tensors["bert/pooler/dense/kernel"].read()
     np.testing.assert_array_equal(pooler, expected)
+
+
+@pytest.mark.parametrize("scope", ["", "layer_with_weights-0/", "model/"])
+def test_a_checkpoint_of_keras_is_read(scope, tmp_path, source):
+    prefix = str(tmp_path / "cp-0003.ckpt")
+    other_forms.keras_checkpoint(source.tensors, prefix, scope=scope)
+    found = assert_equal(source, prefix)
+    assert found.kind == checkpoint_sources.KERAS
+    state = found.matched.training_state
+    assert any(name.startswith("optimizer/_variables/1/") for name in state)
+    assert len(state) == 3  # The graph of objects, a slot and the counter.
+    assert_equal(source, tmp_path)
 
 
 def test_two_encoders_are_refused(tmp_path, source):

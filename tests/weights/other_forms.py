@@ -221,6 +221,40 @@ def keras_hdf5(
     return path
 
 
+# A name in a file of Keras 2 -> the attributes of the objects.
+_KERAS_ATTRIBUTES = (
+    ("word_embeddings/weight", "weight"),
+    ("position_embeddings/embeddings", "embeddings"),
+    ("token_type_embeddings/embeddings", "token_type_embeddings"),
+    ("layer_._", "layer/"),
+    ("attention/self/", "attention/self_attention/"),
+    ("attention/output/", "attention/dense_output/"),
+    ("mlm___cls", "mlm"),
+    ("nsp___cls", "nsp"),
+)
+
+
+def keras_checkpoint(tensors, prefix: str, *, scope: str = "") -> None:
+    """Writes the checkpoint of a Keras model, with slots of its optimizer.
+
+    Args:
+      tensors: our path -> StoredTensor.
+      prefix: the path of the files up to ".index".
+      scope: where the model of transformers is, ending in "/".
+    """
+    root = tf.train.Checkpoint()
+    for name, value in keras_values(tensors).items():
+        path = name.removesuffix(":0")
+        for scopes, attributes in _KERAS_ATTRIBUTES:
+            path = path.replace(scopes, attributes)
+        if re.search(r"/layer/\d+/output/", path):
+            path = path.replace("/output/", "/bert_output/")
+        _track(root, [*scope.split("/")[:-1], *path.split("/")], value)
+    _track(root, ["optimizer", "_variables", "1"], np.ones(3, np.float32))
+    root.save_counter  # noqa: B018 (is made on first use)
+    root.write(prefix)
+
+
 def _track(parent, names: list[str], value: np.ndarray) -> None:
     """Attaches a variable below objects of these names."""
     *scopes, last = names
