@@ -88,7 +88,9 @@ def read_hdf5(path: str) -> dict[str, StoredTensor]:
         )
 
     with _opened(path, copy) as file:
-        file.get(_MODEL, file).visititems(add)
+        of_model = file.get(_MODEL)
+        root = of_model if isinstance(of_model, h5py.Group) else file
+        root.visititems(add)
     if elsewhere:
         raise errors.InputError(
             f"{path}: the values of {elsewhere[0]} are in another file"
