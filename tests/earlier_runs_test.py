@@ -59,6 +59,18 @@ def resume(runs, monkeypatch, caplog):
     return run
 
 
+def assert_same_values(now, then):
+    """Compares scores of trained models, some of which are logits up to 25.
+
+    The weights differ in their last bits after training on another kind of CPU.
+    """
+    assert now.keys() == then.keys()
+    for name, value in then.items():
+        if isinstance(value, float):
+            value = pytest.approx(value, rel=1e-4, abs=1e-4)
+        assert now[name] == value, name
+
+
 def assert_same_model(folder, end):
     now, then = (
         safetensors.numpy.load_file(x / "model.safetensors")
@@ -92,10 +104,10 @@ def assert_same_answers(folder, end, count):
     assert now.keys() == then.keys() and len(then) == count
     for key, answers in then.items():
         for answer, earlier in zip(now[key], answers, strict=True):
-            assert answer == pytest.approx(earlier, abs=1e-4)
+            assert_same_values(answer, earlier)
     for name in ("predictions.json", "null_odds.json"):
         now, then = read_json(name, folder, end)
-        assert now == pytest.approx(then, abs=1e-4), name
+        assert_same_values(now, then)
     now, then = map(tiny_runs.eval_results, (folder, end))
     assert {name: now[name] for name in then} == pytest.approx(then, abs=1e-4)
 
@@ -148,7 +160,7 @@ def test_a_training_of_squad_is_continued(resume, caplog):
     assert_same_model(folder, end)
     assert_same_answers(folder, end, count=24)
     now, then = read_json("question_answering.json", folder, end)
-    assert now == pytest.approx(then, abs=1e-4)
+    assert_same_values(now, then)
 
 
 def test_unfinished_answers_begin_again(resume, caplog):
