@@ -59,26 +59,27 @@ def resume(runs, monkeypatch, caplog):
     return run
 
 
-def assert_same_values(now, then):
-    """Compares scores of trained models, some of which are logits up to 25.
-
-    The weights differ in their last bits after training on another kind of CPU.
-    """
-    assert now.keys() == then.keys()
-    for name, value in then.items():
-        if isinstance(value, float):
-            value = pytest.approx(value, rel=1e-4, abs=1e-4)
-        assert now[name] == value, name
+# Biases whose gradient is 0 but for rounding, as no softmax changes if the same
+# is added to all of its logits; Adam makes steps of any size of it.
+IN_ALL_SCORES = ("attention.self.key.bias",)
+IN_ALL_LOGITS = (
+    "bert.encoder.layer.0.output.LayerNorm.bias",
+    "qa_outputs.bias",
+)
 
 
-def assert_same_model(folder, end):
+def assert_same_model(folder, end, *, free=IN_ALL_SCORES):
     now, then = (
         safetensors.numpy.load_file(x / "model.safetensors")
         for x in (folder, end)
     )
     assert now.keys() == then.keys()
     for name, values in then.items():
-        np.testing.assert_allclose(now[name], values, rtol=0, atol=1e-4)
+        if name.endswith(free):
+            continue
+        np.testing.assert_allclose(
+            now[name], values, rtol=0, atol=1e-4, err_msg=name
+        )
     now, then = map(tiny_runs.eval_results, (folder, end))
     # Fine-tuning has written it twice; versions add metrics.
     if "eval_loss" in then:
@@ -102,12 +103,20 @@ def assert_same_grid(folder, end, text):
 def assert_same_answers(folder, end, count):
     now, then = read_json("nbest_predictions.json", folder, end)
     assert now.keys() == then.keys() and len(then) == count
-    for key, answers in then.items():
-        for answer, earlier in zip(now[key], answers, strict=True):
-            assert_same_values(answer, earlier)
+    pairs = [
+        pair
+        for key, answers in then.items()
+        for pair in zip(now[key], answers, strict=True)
+    ]
+    for name in ("start_logit", "end_logit"):  # See IN_ALL_LOGITS.
+        shift = np.mean([answer[name] - old[name] for answer, old in pairs])
+        for answer, _ in pairs:
+            answer[name] -= shift
+    for answer, old in pairs:
+        assert answer == pytest.approx(old, abs=1e-4)
     for name in ("predictions.json", "null_odds.json"):
         now, then = read_json(name, folder, end)
-        assert_same_values(now, then)
+        assert now == pytest.approx(then, abs=1e-4), name
     now, then = map(tiny_runs.eval_results, (folder, end))
     assert {name: now[name] for name in then} == pytest.approx(then, abs=1e-4)
 
@@ -157,10 +166,10 @@ def test_a_half_finished_grid_of_taggers_is_continued(resume, caplog):
 def test_a_training_of_squad_is_continued(resume, caplog):
     folder, end = resume("squad")
     assert re.search("resuming from .*squad/model.ckpt-16", caplog.text)
-    assert_same_model(folder, end)
+    assert_same_model(folder, end, free=IN_ALL_SCORES + IN_ALL_LOGITS)
     assert_same_answers(folder, end, count=24)
     now, then = read_json("question_answering.json", folder, end)
-    assert_same_values(now, then)
+    assert now == pytest.approx(then, abs=1e-4)
 
 
 def test_unfinished_answers_begin_again(resume, caplog):
