@@ -31,6 +31,7 @@ import h5py
 import numpy as np
 
 from foundation import copies, errors, file_system
+from weights import tensorflow_checkpoints
 from weights.stored_weights import StoredTensor
 
 HDF5 = "tf_model.h5"
@@ -44,8 +45,7 @@ _LAST = {
     "gamma": "weight",
     "beta": "bias",
 }
-# A checkpoint's name ends so, as its variables are attributes of objects.
-_OBJECT = "/.ATTRIBUTES/VARIABLE_VALUE"
+# Of a checkpoint.
 _ENCODER = "encoder/layer/0/attention/self_attention/query/kernel"
 _OF_TRAINING = re.compile(r"(.*/)?(optimizer/.*|keras_api/.*|save_counter)")
 # Names of attributes, and the scopes of the same variables.
@@ -132,16 +132,13 @@ def variables_of_objects(
     """
     variables = {}
     has_encoder = False
-    for name, tensor in stored.items():
-        path, is_value, _ = name.partition(_OBJECT)
-        if not is_value or ".OPTIMIZER_SLOT" in path:
-            continue
+    for name, path in tensorflow_checkpoints.attributes(stored).items():
         if _OF_TRAINING.fullmatch(path):
             continue
         has_encoder |= path.endswith(_ENCODER)
         for attributes, scopes in _SCOPES:
             path = re.sub(attributes, scopes, path)
-        variables[path + _VARIABLE] = tensor
+        variables[path + _VARIABLE] = stored[name]
     return variables if has_encoder else {}
 
 

@@ -174,6 +174,18 @@ def match_tf1(where: str, stored: Mapping[str, StoredTensor]) -> Matched:
     return matched
 
 
+def attributes(stored: Iterable[str]) -> dict[str, str]:
+    """Returns name -> path of attributes of a TF2 checkpoint's objects.
+
+    Optimizer slots are left out.
+    """
+    return {
+        name: name.removesuffix(_VALUE)
+        for name in stored
+        if name.endswith(_VALUE) and ".OPTIMIZER_SLOT" not in name
+    }
+
+
 def match_model_garden(
     where: str, stored: Mapping[str, StoredTensor]
 ) -> Matched:
@@ -183,11 +195,7 @@ def match_model_garden(
       InputError: it contains no BERT encoder, or several.
     """
     matched, num_heads = Matched({}, {}, {}), None
-    names = {
-        name: name.removesuffix(_VALUE)
-        for name in stored
-        if name.endswith(_VALUE) and ".OPTIMIZER_SLOT" not in name
-    }
+    names = attributes(stored)
     _check_one_encoder(where, names.values())
     numbered = _numbered_layers(where, names.values())
     head = "next_sentence"
