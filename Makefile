@@ -1,5 +1,6 @@
 # make install   creates .venv with all requirements of the commands and `import bert`
 # make install-tpu  the same with TensorFlow for Cloud TPUs
+# make install-dev  the same with the requirements of the tests
 # make test      runs formatting checks, lint, types and the tests
 # make test-all  runs the same and the slow proofs
 # make docs-test runs the commands of the README and of docs/, and the notebook
@@ -15,8 +16,11 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 
 .PHONY: install install-tpu install-dev test test-all docs-test lint format demo clean
 
-install: $(VENV)/.importable
+install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
+
+# Puts python/bert.py on the path of .venv; setuptools is there, so without network.
+IMPORTABLE := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 
 # The marker file is written last, so that make repeats an interrupted installation.
 $(VENV)/.installed: requirements.txt
@@ -24,17 +28,11 @@ $(VENV)/.installed: requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	@echo 'Installing TensorFlow and the other requirements, which takes some minutes ...'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(IMPORTABLE)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt requirements-onnx.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-dev.txt
-	@touch $@
-
-# Puts python/bert.py on the path of .venv; setuptools is there, so without network.
-IMPORTABLE := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-
-$(VENV)/.importable: $(VENV)/.installed pyproject.toml
-	$(IMPORTABLE)
 	@touch $@
 
 # TensorFlow for TPUs replaces TensorFlow; pip would install both.
@@ -64,7 +62,7 @@ docs-test: install-dev
 	$(PYTEST) -m docs --dist load tests/docs_commands_test.py
 
 demo: install
-	$(BIN)/python demo.py --output_dir=$(DEMO_DIR)
+	$(BIN)/python examples/demo.py --output_dir=$(DEMO_DIR)
 
 clean:
 	rm -rf $(VENV) $(DEMO_DIR)

@@ -254,6 +254,7 @@ class Executor:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": _ROOT},
             )
         if self._is_stopping:  # SIGTERM came while it was started.
             self._process.terminate()

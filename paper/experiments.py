@@ -478,7 +478,7 @@ class Experiments:
         folder = self._input("triviaqa_dir")
         convert = self._command(
             "records/triviaqa",
-            "create_triviaqa_squad",
+            "tasks.squad.triviaqa",
             {
                 "input_file": f"{folder}/qa/wikipedia-train.json",
                 "evidence_dir": f"{folder}/evidence/wikipedia",

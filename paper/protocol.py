@@ -40,7 +40,7 @@ class Command:
     def arguments(self) -> list[str]:
         """Returns the command line after "python"."""
         return [
-            f"{self.program}.py",
+            f"{self.program.replace('.', '/')}.py",
             *(f"--{name}={value}" for name, value in self.flags.items()),
         ]
 

@@ -1,23 +1,35 @@
-"""Proves that the demo says how its accuracies compare with guessing.
+"""Proves that the demo's commands run and are compared with guessing.
 
-python -m pytest tests/demo_test.py
+python -m pytest -m all tests/demo_test.py
 """
 
-import demo
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+NAMES = (
+    *("held-out masked_lm_accuracy", "held-out next_sentence_accuracy"),
+    "package of a held-out paragraph",
+)
 
 
-def test_accuracies_are_shown_beside_those_of_guessing():
-    evaluation = {
-        "step": 3500,
-        "eval/loss": 4.25,
-        "eval/masked_lm_accuracy": 0.357,
-        "eval/next_sentence_accuracy": 0.7,
-    }
-    baseline = {"masked_lm_accuracy": 0.0625, "next_sentence_accuracy": 0.508}
-    _, step, guessing, *explained = demo._accuracies(
-        [evaluation], baseline
-    ).splitlines()
-    assert step.split() == ["step", "3500", "4.25", "35.7%", "70.0%"]
-    assert guessing.split() == ["guessing", "6.2%", "50.8%"]
-    assert len(step) == len(guessing)
-    assert "most frequent" in " ".join(explained)
+@pytest.mark.all
+def test_the_demo_prints_what_it_has_learned(repository, tmp_path):
+    command = [sys.executable, str(repository / "examples/demo.py")]
+    command += [f"--output_dir={tmp_path / 'demo'}", "--text_megabytes=0.4"]
+    run = subprocess.run(
+        [*command, "--num_train_steps=6"],
+        env=os.environ | {"PYTHONPATH": str(repository / "python")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    for name in NAMES:
+        line = rf"^{name}: .*\d\.\d%.*; guessing \d+\.\d%$"
+        assert re.search(line, run.stdout, re.M), name
+    assert (tmp_path / "demo/classifier/report.html").exists()

@@ -11,9 +11,9 @@ survive accent stripping.
 The tables are Unicode 14.0's, which the released tokenizer's behavior rests on.
 Python's own tables change with its version (3.10 has Unicode 13.0, 3.13 has
 15.1), and tokens must not, so unicode_14_0.json holds them, as written by
-tools/make_unicode_table.py. `Normalization` builds the tables of a tokenizer,
-which graph_tokenization.py turns into TensorFlow operations, and finds words in
-plain Python.
+tests/testdata/make_unicode_table.py. `Normalization` builds the tables of a
+tokenizer, which graph_tokenization.py turns into TensorFlow operations, and
+finds words in plain Python.
 """
 
 import dataclasses

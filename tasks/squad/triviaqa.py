@@ -1,4 +1,4 @@
-"""TriviaQA's Wikipedia files in SQuAD's form, as the paper trained on them.
+r"""TriviaQA's Wikipedia files in SQuAD's form, as the paper trained on them.
 
     wikipedia-train.json                  questions, aliases, pages' file names
     evidence/wikipedia/Andrew_Lloyd_Webber.txt           a page
@@ -6,9 +6,26 @@
            one of the aliases; the first occurrence is the answer
 
 The paper (section 4.2) forms documents of the first 400 tokens and keeps those
-with at least one of the provided answers.
+with at least one of the provided answers. In the checkout:
+
+    python -m tasks.squad.triviaqa \
+        --input_file=triviaqa-rc/qa/wikipedia-train.json \
+        --evidence_dir=triviaqa-rc/evidence/wikipedia \
+        --output_file=triviaqa-train.json
+
+The paper trains on TriviaQA before SQuAD 1.1:
+
+    python run_squad.py --do_train --train_file=triviaqa-train.json \
+        --init_checkpoint=uncased_L-12_H-768_A-12 --output_dir=triviaqa ...
+    python run_squad.py --do_train --train_file=train-v1.1.json \
+        --init_checkpoint=triviaqa --output_dir=squad ...
+
+One run on both, with all questions shuffled together:
+
+    python run_squad.py --train_file=triviaqa-train.json,train-v1.1.json ...
 """
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -20,7 +37,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from foundation import errors, file_system, progress
+from foundation import atomic, config_flags, errors, file_system, progress
 from tasks.squad import dataset
 
 _WORD = re.compile(r"\S+")
@@ -240,3 +257,46 @@ class _Evidence:
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFD", name).lower()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TriviaqaConfig:
+    """The flags of python -m tasks.squad.triviaqa."""
+
+    input_file: str = config_flags.field(
+        "TriviaQA's questions, wikipedia-train.json."
+    )
+    evidence_dir: str = config_flags.field(
+        "Directory of the pages, evidence/wikipedia."
+    )
+    output_file: str = config_flags.field("The file of SQuAD's JSON to write.")
+    max_words: int = config_flags.field(
+        "The number of words of a page to use.", 400, at_least=1
+    )
+
+    def __post_init__(self):
+        """Checks the flags."""
+        if self.output_file.endswith(file_system.COMPRESSED):
+            raise ValueError(
+                f"--output_file={self.output_file}: the output cannot be "
+                "compressed"
+            )
+
+
+def main(config: TriviaqaConfig) -> None:
+    """Converts the questions and prints their numbers."""
+    file_system.check_output(config.output_file, "output_file")
+    squad, counts = convert(
+        config.input_file, config.evidence_dir, max_words=config.max_words
+    )
+    atomic.write_text(config.output_file, to_json(squad))
+    print(
+        f"{config.output_file}: {counts.kept} pages with an answer, of "
+        f"{counts.pages} that {counts.questions} questions name; "
+        f"{counts.missing} do not exist, {counts.without_answer} have no "
+        f"answer in their first {config.max_words} words"
+    )
+
+
+if __name__ == "__main__":
+    config_flags.run(TriviaqaConfig, main)

@@ -34,7 +34,8 @@ def test_the_committed_table_is_what_its_script_writes(repository, tmp_path):
     if unicodedata.unidata_version != "14.0.0":
         pytest.skip("only a Python with Unicode 14.0 can make the table")
     spec = importlib.util.spec_from_file_location(
-        "make_unicode_table", repository / "tools" / "make_unicode_table.py"
+        "make_unicode_table",
+        repository / "tests/testdata/make_unicode_table.py",
     )
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-import create_triviaqa_squad
 from foundation import config_flags, errors
 from tasks.squad import dataset, triviaqa
 
@@ -80,14 +79,12 @@ def test_aliases_are_whole_words():
 def test_the_command_writes_what_run_squad_reads(root, capsys):
     output = root / "made" / "train.json"
     argv = [
-        "create_triviaqa_squad.py",
+        "triviaqa",
         f"--input_file={root / 'qa.json'}",
         f"--evidence_dir={root / 'wikipedia'}",
         f"--output_file={output}",
     ]
-    config_flags.run(
-        create_triviaqa_squad.TriviaqaConfig, create_triviaqa_squad.main, argv
-    )
+    config_flags.run(triviaqa.TriviaqaConfig, triviaqa.main, argv)
     shown = capsys.readouterr().out
     assert "3 pages with an answer, of 5" in shown
     assert "1 do not exist, 1 have no answer" in shown

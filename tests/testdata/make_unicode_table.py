@@ -1,10 +1,11 @@
-"""Writes unicode_14_0.json, the pinned Unicode data of the tokenizer.
+r"""Writes unicode_14_0.json, the pinned Unicode data of the tokenizer.
 
 google-research/bert uses the running Python's `unicodedata`, so its tokens
 change with the Python version. This project's tokens depend on one committed
 table, made once with a Python whose Unicode is 14.0.0 (that is, 3.11):
 
-    python3.11 tools/make_unicode_table.py data/tokenization/unicode_14_0.json
+    python3.11 tests/testdata/make_unicode_table.py \
+        data/tokenization/unicode_14_0.json
 
 All properties come from Python's own `str` and `unicodedata`, which the
 released tokenizer calls. Neither exposes whether a character is cased or
