@@ -72,8 +72,9 @@ class Choice(NamedTuple):
 class Answer(NamedTuple):
     """An answer, "" for none; `start` and `end` are -1 then.
 
-    `start` and `end` are the characters of its tokens in the paragraph, `score`
-    is its probability among `answers`, the best texts with theirs.
+    `start` and `end` are its characters in the paragraph, which are the answer
+    up to white space; `score` is its probability among `answers`, the best
+    texts with theirs.
     """
 
     answer: str

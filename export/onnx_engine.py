@@ -7,7 +7,6 @@ those of the SavedModel of the same model: windows, answers, entities and words
 are found by the code of the tasks.
 """
 
-import bisect
 import dataclasses
 import functools
 import importlib
@@ -343,7 +342,7 @@ class Model:
     ) -> dict[str, Any]:
         pairs = prompt.answers(list(zip(question, context, strict=True)))
         chosen = [entry for entry, _ in pairs]
-        spans = list(map(_characters, context, chosen))
+        spans = [entry.span or (-1, -1) for entry in chosen]
         lists = [
             [
                 # "empty" of a question without any span; "" in a graph.
@@ -499,26 +498,6 @@ def _open_session(path: str, threads: int) -> onnxruntime.InferenceSession:
 def _size(values: np.ndarray) -> str:
     """Returns the length of a row, or "K choices of" their length."""
     return " choices of ".join(map(str, values.shape[1:]))
-
-
-def _characters(context: str, answer: decoding.Answer) -> tuple[int, int]:
-    """Returns the characters of an answer's text, which has complete words.
-
-    They include those of its tokens, `answer.span`. White space in the text may
-    be another than in the paragraph.
-    """
-    if answer.span is None:
-        return -1, -1
-    places = [i for i, char in enumerate(context) if not char.isspace()]
-    letters = "".join(answer.text.split())
-    # The first place from which the text reaches the end of the tokens.
-    end = bisect.bisect_left(places, answer.span[1])
-    start = "".join(context[i] for i in places).find(
-        letters, max(0, end - len(letters))
-    )
-    if start < 0 or not letters:
-        return answer.span
-    return places[start], places[start + len(letters) - 1] + 1
 
 
 def _infos(specs: Mapping[str, Spec]) -> dict[str, Any]:

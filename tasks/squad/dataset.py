@@ -394,9 +394,17 @@ def _texts(question: Question) -> list[str]:
     return [x.text for x in question.answers if x.text.strip()]
 
 
-def words(context: str) -> list[str]:
+class Word(NamedTuple):
+    """A word and its characters [start, end) in the paragraph."""
+
+    text: str
+    start: int
+    end: int
+
+
+def words(context: str) -> list[Word]:
     """Returns the words of a paragraph as the released code splits them."""
-    return _WORD.findall(context)
+    return [Word(x[0], *x.span()) for x in _WORD.finditer(context)]
 
 
 def _articles(path: str) -> Sequence[Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny_runs
 
+import bert
 import run_squad
 from modeling import models
 
@@ -20,6 +21,11 @@ CONTEXTS = [
     "bab-b abb xaxa! " * 9,
     "caca\u4e2d\u6587\u4e2d\u6587\u4e2d cabab\u3000aabaab ab\u202fabab " * 6,
     "I\u0307stanbul caf\u00e9 \u00bd the \u200bca\u0301t\u0301 \ufb01 " * 5,
+    "bb'bb ab-ab caf\u00e9!?\u00a0 the\u00a0cat \u2192 the\u200bmat.",
+    "\u0939\u093f\u0928\u094d\u0926\u0940 the "  # Hindi.
+    "\u0e01\u0e33\u0e25\u0e31\u0e07mat "  # Thai.
+    "\u05e9\u05b8\u05dc\u05d5\u05b9\u05dd "  # Hebrew, with points.
+    "\u1112\u1161\u11ab\ud55c \U0001f600\U0001f3fdcat",
 ]
 
 
@@ -80,6 +86,11 @@ def test_answers_are_those_of_the_command(
     ids = [qa["id"] for p in paragraphs for qa in p["qas"]]
     contexts = [p["context"] for p in paragraphs for qa in p["qas"]]
     assert len({*answers.values()}) > 5
+    in_python = bert.load(
+        model_dir,
+        max_seq_length=flags.pop("max_seq_length"),
+        squad=flags,
+    ).predict(list(zip(questions, contexts, strict=True)))
     for batch_size in (1, 32):
         for first in range(0, len(ids), batch_size):
             rows = slice(first, first + batch_size)
@@ -90,12 +101,12 @@ def test_answers_are_those_of_the_command(
                     contexts[first + row],
                     answers[name],
                     n_best[name],
-                    exact=exact,
+                    in_python[first + row],
                 )
     assert function(question=[], context=[])["answer"].shape == (0,)
 
 
-def check(found, context, answer, n_best, *, exact):
+def check(found, context, answer, n_best, in_python):
     """Compares the outputs for one question with the command's."""
     text = found["answer"].decode()
     if answer == "empty":  # The released answer where there is no span.
@@ -103,12 +114,15 @@ def check(found, context, answer, n_best, *, exact):
     else:
         assert text == answer
     start, end = int(found["start"]), int(found["end"])
-    if not text:
-        assert (start, end) == (-1, -1)
-    elif exact:
-        assert context[start:end] == text
-    else:
+    assert (text, start, end) == (
+        in_python.answer,
+        in_python.start,
+        in_python.end,
+    )
+    if text:
         assert context[start:end].split() == text.split()
+    else:
+        assert (start, end) == (-1, -1)
     if n_best[0]["text"] == "empty":
         return
     count = len(n_best)

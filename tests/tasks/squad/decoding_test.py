@@ -13,7 +13,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from data.tokenization import vocabulary, wordpiece
+from data.tokenization import normalization, vocabulary, wordpiece
 from tasks.squad import dataset, decoding, settings, windowing
 from tasks.squad.decoding import SpanLogits
 
@@ -157,41 +157,103 @@ def test_exact_answers_are_the_characters_of_their_tokens(golden):
     assert max(len(e.text) for e in decode(*golden, rules)[7].entries) <= 12
 
 
-def test_an_entry_says_where_it_is(golden):
-    found, windows, logits = golden
-    seen = 0
-    for question, given in zip(
-        found.questions, decode(found, windows, logits), strict=True
-    ):
-        context = found.contexts[question.paragraph]
+def letter_tokenizer():
+    letters = [chr(i) for i in range(ord("a"), ord("z") + 1)]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *".:()"]
+    tokens += [f"##{letter}" for letter in letters]
+    return wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(tokens))
+
+
+# What a text is made of; its tokens are letters, marks and [UNK].
+PIECES = [
+    *"ab.,'\u00bd\u2192\u20ac\u4e2d",
+    " ",
+    "  ",
+    "\t",
+    "\u00a0",
+    "\u202f",
+    "\u200b",
+    "a\u0301",
+    "b\u0308\u0323",
+    "\u00e9",
+    "\u0130",
+    "\ufb01",
+    "\u0939\u093f\u0928\u094d\u0926\u0940",
+    "\u0e01\u0e33\u0e25\u0e31\u0e07",
+    "\u05e9\u05b8\u05dc\u05d5\u05b9\u05dd",
+    "\u1112\u1161\u11ab\ud55c",
+    "\U0001f600\U0001f3fd",
+]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_characters_of_an_answer_are_its_text(exact):
+    """In any text, up to white space, for answers at random."""
+    rng = np.random.default_rng(7)
+    contexts = ["".join(rng.choice(PIECES, 40)) for _ in range(150)]
+    contexts += ["xx'yy ab-ab", "caf\u00e9\u00a0!? a"]
+    questions = [
+        dataset.Question(id=str(i), text="b", paragraph=i)
+        for i in range(len(contexts))
+    ]
+    found = dataset.QuestionSet(path="", contexts=contexts, questions=questions)
+    tokenizer = letter_tokenizer()
+    sizes = settings.WindowSizes(
+        max_seq_length=32, doc_stride=8, max_query_length=8
+    )
+    windows = windowing.make_windows(found, tokenizer, sizes)
+    size = (2, windows.features.row_splits[-1])
+    decoded = decoding.decode(
+        found,
+        windows,
+        SpanLogits(*rng.normal(size=size).astype(np.float32)),
+        tokenizer=tokenizer,
+        rules=settings.AnswerRules(exact_answers=exact),
+    )
+    answers = 0
+    for context, given in zip(contexts, decoded, strict=True):
         for entry in given.entries:
-            if entry.span is not None and entry.text in context:
-                seen += 1
-                assert context[slice(*entry.span)] in entry.text
-    assert seen > 50
+            if entry.span is not None:
+                answers += 1
+                covered = context[slice(*entry.span)]
+                assert covered.split() == entry.text.split()
+    assert answers > 2000
+
+
+def test_the_table_of_all_code_points_is_made_once(golden, monkeypatch):
+    decode(*golden)
+
+    def refuse(self, **switches):
+        raise AssertionError("a second table")
+
+    monkeypatch.setattr(normalization.Normalization, "__init__", refuse)
+    decode(*golden)
 
 
 @pytest.mark.parametrize(
-    ("answer", "words", "normalized", "text"),
+    ("answer", "context", "normalized", "text", "span"),
     [
         (
             "steve smith",
-            ["Steve", "Smith's"],
-            ["steve", "smith ' s"],
+            "by Steve\tSmith's",
+            ["by", "steve", "smith ' s"],
             "Steve Smith",
+            (3, 14),
         ),
-        ("1895", ["(1895-1943)."], ["( 1895 - 1943 ) ."], "1895"),
-        ("[UNK]", ["\U0001f600!"], ["\U0001f600 !"], "\U0001f600!"),
-        ("cafe", ["(cafe\u0301)"], ["( cafe )"], "(cafe\u0301)"),
-        ("b", ["a\u00a0b"], ["a b"], "a\u00a0b"),
-        ("", ["a"], ["a"], "a"),
+        ("1895", "(1895-1943).", ["( 1895 - 1943 ) ."], "1895", (1, 5)),
+        ("[UNK]", " \U0001f600!", ["\U0001f600 !"], "\U0001f600!", (1, 3)),
+        ("cafe", "(cafe\u0301)", ["( cafe )"], "(cafe\u0301)", (0, 7)),
+        ("b", "a\u00a0b", ["a b"], "a\u00a0b", (0, 3)),
+        ("", "a", ["a"], "a", (0, 1)),
     ],
     ids=["suffix", "marks", "unknown", "accent", "space", "nothing"],
 )
 def test_projection_finds_the_text_or_takes_whole_words(
-    answer, words, normalized, text
+    answer, context, normalized, text, span
 ):
-    assert decoding.final_text(answer, words, normalized) == text
+    words = dataset.words(context)
+    found = decoding.final_answer(answer, words, normalized)
+    assert found == (text, span)
 
 
 def test_continuations_are_joined():
@@ -254,10 +316,7 @@ def test_logits_of_any_batches_come_into_the_windows_order():
 )
 def test_an_answer_in_any_text_is_found_where_it_is(context, answer, text):
     """The way there and back: characters -> tokens -> logits -> characters."""
-    letters = [chr(i) for i in range(ord("a"), ord("z") + 1)]
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *".:()"]
-    tokens += [f"##{letter}" for letter in letters]
-    tokenizer = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(tokens))
+    tokenizer = letter_tokenizer()
     start = context.index(answer)
     question = dataset.Question(
         id="1",
@@ -286,5 +345,7 @@ def test_an_answer_in_any_text_is_found_where_it_is(context, answer, text):
             tokenizer=tokenizer,
             rules=rules,
         )
-        assert answers.entries[0].span == (start, start + len(answer))
+        first, after = answers.entries[0].span
+        assert first <= start and after >= start + len(answer)
+        assert context[first:after].split() == expected.split()
         assert answers.entries[0].text == expected
