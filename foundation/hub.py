@@ -27,6 +27,7 @@ _BESIDE = [
     *("config.json", "bert_config.json", "vocab.txt", "tokenizer.json"),
     *("tokenizer_config.json", "README.md", "run_config.json"),
     *("crf.json", "question_answering.json", "true_case.json"),
+    *("added_tokens.json", "special_tokens_map.json"),
     *("modules.json", "sentence_bert_config.json"),
     "config_sentence_transformers.json",
     *("[0-9]_*/config.json", "[0-9]_*/model.safetensors"),

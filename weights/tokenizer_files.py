@@ -7,6 +7,7 @@ uses:
     vocab.txt               one token a line
     tokenizer_config.json   do_lower_case, strip_accents, tokenize_chinese_chars
     tokenizer.json          both; the only file that newer transformers write
+    added_tokens.json, special_tokens_map.json   of older ones: added tokens
     sentence_bert_config.json   of sentence-transformers: do_lower_case, too
 
 For released TF1 models only the directory's name shows the case:
@@ -28,7 +29,7 @@ from foundation import atomic, errors, file_system, metadata
 VOCABULARY = "vocab.txt"
 SETTINGS = "tokenizer_config.json"
 FAST = "tokenizer.json"
-ADDED = "added_tokens.json"
+ADDED, SPECIAL_MAP = "added_tokens.json", "special_tokens_map.json"
 SENTENCES = "sentence_bert_config.json"
 # Our setting -> the same in the "normalizer" of tokenizer.json.
 _NORMALIZER = {
@@ -65,7 +66,7 @@ _RELEASE = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class _Added:
-    """A token that is not split; its id is in tokenizer.json only."""
+    """A token that is found in any text; tokenizer.json has its id."""
 
     content: metadata.Text
     id: _Id | None = None
@@ -108,7 +109,8 @@ class _Settings:
     do_lower_case: bool | None = None
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool | None = None
-    added_tokens_decoder: dict[str, _Added] | None = None
+    added_tokens_decoder: dict[_Id, _Added] | None = None
+    additional_special_tokens: list[metadata.Text | _Added] | None = None
 
 
 def load(
@@ -125,7 +127,6 @@ def load(
     """
     fast = _read_fast(directory)
     words = read_vocabulary(directory, fast)
-    _warn_of_added_tokens(directory, fast)
     _warn_of_special_tokens(directory)
     settings = read_settings(directory, fast)
     return _make(words, settings, do_lower_case, directory)
@@ -321,6 +322,8 @@ def save(
         "model_max_length": max_length,
         **_SPECIAL,
     }
+    if tokenizer.vocabulary.added:
+        settings["additional_special_tokens"] = [*tokenizer.vocabulary.added]
     text = "\n".join(tokenizer.vocabulary.tokens) + "\n"
     atomic.write_text(os.path.join(directory, VOCABULARY), text)
     atomic.write_json(os.path.join(directory, SETTINGS), settings)
@@ -337,45 +340,38 @@ def read_vocabulary(
     if fast is None:
         fast = _read_fast(directory)
     path = os.path.join(directory, VOCABULARY)
-    fast_path = os.path.join(directory, FAST)
-    ids = _ids(fast, fast_path) if fast else {}
-    if file_system.is_file(path):
-        words = vocabulary.Vocabulary.from_file(path)
-        for token, i in ids.items():
-            # A vocabulary has no white space around its tokens; Chinese ones
-            # have the line U+2028.
-            if i < len(words) and words.tokens[i] != token.strip():
-                raise errors.InputError(
-                    f"{path}: token {i} is {words.tokens[i]!r}, but {token!r} "
-                    f"in {FAST}; remove the wrong file"
-                )
-        _warn_of_missing_tokens(path, words, fast)
-        return words
-    if not ids:
+    if fast is None and not file_system.is_file(path):
         raise errors.InputError(f"{no_vocabulary(directory)}; put it there")
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise errors.InputError(f"{fast_path}: its ids are not 0, 1, 2, ...")
-    tokens = sorted(ids, key=lambda token: ids[token])
-    return vocabulary.Vocabulary.from_tokens(tokens, fast_path)
-
-
-def _warn_of_missing_tokens(
-    path: str, words: vocabulary.Vocabulary, fast: _Fast | None
-) -> None:
-    """Warns of words of tokenizer.json that vocab.txt, which is read, lacks."""
-    if fast is None or not isinstance(fast.model.vocab, dict):
-        return
-    added = {token.content for token in fast.added_tokens or ()}
-    missing = [
-        token
-        for token, i in fast.model.vocab.items()
-        if i >= len(words) and token not in added
-    ]
-    if missing:
-        errors.warn_once(
-            f"{path}: lacks {len(missing)} token(s) of {FAST}, such as "
-            f"{missing[0]!r}, and is read instead of it; remove the wrong file"
-        )
+    added = _added_tokens(directory, fast)
+    ids = {token: i for token, (i, _) in added.items() if i is not None}
+    files = {token: file for token, (_, file) in added.items()}
+    tokens: list[str] = []
+    if file_system.is_file(path):
+        tokens += vocabulary.Vocabulary.from_file(path).tokens
+    else:
+        path = os.path.join(directory, FAST)
+    if fast is not None:
+        ids |= _ids(fast, os.path.join(directory, FAST))
+    for token, i in sorted(ids.items(), key=lambda item: item[1]):
+        file = files.get(token, FAST)
+        if i > len(tokens):
+            raise errors.InputError(
+                f"{path}: has {len(tokens)} tokens, but {token!r} of {file} is "
+                f"number {i}: the ids are not 0, 1, 2, ..."
+            )
+        # A vocabulary has no white space around its tokens; Chinese ones have
+        # the line U+2028.
+        if i == len(tokens):
+            tokens.append(token.strip())
+        elif tokens[i].startswith("[unused"):
+            tokens[i] = token
+        elif tokens[i] != token.strip():
+            raise errors.InputError(
+                f"{path}: token {i} is {tokens[i]!r}, but {token!r} in {file}; "
+                "remove the wrong file"
+            )
+    words = vocabulary.Vocabulary.from_tokens(tokens, path)
+    return words.with_added(token for token in added if token.strip())
 
 
 def _ids(fast: _Fast, path: str) -> dict[str, int]:
@@ -387,29 +383,40 @@ def _ids(fast: _Fast, path: str) -> dict[str, int]:
         or not isinstance(model.vocab, dict)
     ):
         raise errors.InputError(f"{path}: not BERT's WordPiece tokens")
-    added = {}
-    for token in fast.added_tokens or ():
-        if token.id is None:
+    return dict(model.vocab)
+
+
+def _added_tokens(
+    directory: str, fast: _Fast | None
+) -> dict[str, tuple[int | None, str]]:
+    """Returns the added tokens: token -> its id, if known, and the file.
+
+    BERT's special tokens are left out: in a text, they are split.
+
+    Raises:
+      InputError: a file is unusable.
+    """
+    found: dict[str, tuple[int | None, str]] = {}
+    for name in (SPECIAL_MAP, SETTINGS):
+        path = os.path.join(directory, name)
+        values = metadata.read_if_present(path, _Settings) or _Settings()
+        for named in values.additional_special_tokens or ():
+            token = named if isinstance(named, str) else named.content
+            found[token] = None, name
+        for number, entry in (values.added_tokens_decoder or {}).items():
+            found[entry.content] = number, name
+    ids = metadata.read_if_present(
+        os.path.join(directory, ADDED), dict[metadata.Text, _Id]
+    )
+    found |= {token: (i, ADDED) for token, i in (ids or {}).items()}
+    for entry in fast and fast.added_tokens or ():
+        if entry.id is None:
+            path = os.path.join(directory, FAST)
             raise errors.InputError(f"{path}: added_tokens: one has no id")
-        added[token.content] = token.id
-    return added | model.vocab
-
-
-def _warn_of_added_tokens(directory: str, fast: _Fast | None) -> None:
-    """Warns of added tokens: the tokenizer never makes them from text."""
-    path = os.path.join(directory, ADDED)
-    contents = {token.content for token in fast and fast.added_tokens or ()}
-    decoder = _read_given(directory).get("added_tokens_decoder") or {}
-    contents |= {token["content"] for token in decoder.values()}
-    contents |= (
-        metadata.read_if_present(path, dict[metadata.Text, _Id]) or {}
-    ).keys()
-    added = sorted(contents - {*vocabulary.SPECIAL_TOKENS})
-    if added:
-        errors.warn_once(
-            f"{directory}: {len(added)} added token(s) are split like other "
-            f"words: {errors.listed(added)}"
-        )
+        found[entry.content] = entry.id, FAST
+    for token in vocabulary.SPECIAL_TOKENS:
+        found.pop(token, None)
+    return found
 
 
 def _warn_of_special_tokens(directory: str) -> None:

@@ -390,6 +390,7 @@ class GraphTokenizer:
                 rewritten.append(substitutes)
                 ids.append(token_id)
         self._lowers = normalization.do_lower_case
+        self._added = vocabulary.added_pattern(lowers=self._lowers)
         ends = _ENDS_WORD
         if normalization.tokenize_chinese_chars:
             ends = _ENDS_CHINESE_WORD
@@ -403,6 +404,10 @@ class GraphTokenizer:
                 rewritten, max_bytes_per_word=_NO_LIMIT, token_out_type=tf.int32
             )
             self._ids = tf.constant(ids, tf.int32)
+            self._added_tokens = tf.constant(vocabulary.added, tf.string)
+            self._added_ids = tf.constant(
+                [tokens[token] for token in vocabulary.added], tf.int32
+            )
             self._is_mark = None
             if normalization.strip_accents:
                 marks = normalization_lib.unicode_properties().nonspacing_mark
@@ -414,6 +419,34 @@ class GraphTokenizer:
         Args:
           texts: string [N], UTF-8; invalid bytes are ignored.
         """
+        if not self._added:
+            return self._without_added(texts)
+        with tf.device("CPU:0"):
+            parts, added = self._cut(texts)
+            tokens = self._without_added(parts.values)
+            ids, is_kept, splits = _with_added(parts, added, tokens)
+            return tf.RaggedTensor.from_row_splits(
+                tf.boolean_mask(ids, is_kept), splits, validate=False
+            )
+
+    def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Cuts texts before and after added tokens.
+
+        Returns:
+          The parts of each text, string [N, None], and for each of the M parts
+          the id of the added token that it is, or -1: int32 [M].
+        """
+        # regex_split ends texts at U+0000; both are removed.
+        texts = tf.strings.regex_replace(texts, r"\x00", "\x01")
+        parts = tf_text.regex_split(texts, self._added, self._added)
+        is_token = tf.equal(parts.values[:, None], self._added_tokens)
+        if self._lowers:
+            lowered = tf.strings.lower(parts.values)
+            is_token |= tf.equal(lowered[:, None], self._added_tokens)
+        ids = tf.where(is_token, self._added_ids, -1)
+        return parts, tf.reduce_max(ids, axis=1)
+
+    def _without_added(self, texts: tf.Tensor) -> tf.RaggedTensor:
         with tf.device("CPU:0"):
             prepared = texts
             if self._lowers:
@@ -453,6 +486,55 @@ class GraphTokenizer:
         Args:
           texts: string [N], UTF-8; invalid bytes are ignored.
         """
+        if not self._added:
+            return self._offsets_without_added(texts)
+        with tf.device("CPU:0"):
+            parts, added = self._cut(texts)
+            found = self._offsets_without_added(parts.values)
+            normalized, owners = found.normalized, row_ids(found.row_splits)
+            tokens = tf.RaggedTensor.from_row_splits(
+                found.ids, found.row_splits, validate=False
+            )
+            ids, is_kept, splits = _with_added(parts, added, tokens)
+            # An added token has all characters of its part.
+            is_added = tf.gather(added, owners) >= 0
+            begins = normalized.decoded_splits
+            ends = tf.where(
+                is_added,
+                tf.gather(begins[1:] - begins[:-1], owners),
+                found.ends,
+            )
+            first_codes = normalized.row_splits
+            text_begins = tf.gather(begins, parts.row_splits)
+            texts_of_tokens = tf.gather(row_ids(parts.row_splits), owners)
+            before = tf.gather(begins, owners) - tf.gather(
+                text_begins, texts_of_tokens
+            )
+            values = TokensWithOffsets(
+                ids=ids,
+                row_splits=splits,
+                starts=tf.where(is_added, before, found.starts + before),
+                ends=ends + before,
+                first_codes=tf.where(
+                    is_added, tf.gather(first_codes, owners), found.first_codes
+                ),
+                end_codes=tf.where(
+                    is_added,
+                    tf.gather(first_codes, owners + 1),
+                    found.end_codes,
+                ),
+                normalized=normalized._replace(
+                    row_splits=tf.gather(first_codes, parts.row_splits),
+                    decoded_splits=text_begins,
+                ),
+            )
+            kept = {
+                name: tf.boolean_mask(getattr(values, name), is_kept)
+                for name in "ids starts ends first_codes end_codes".split()
+            }
+            return values._replace(**kept)
+
+    def _offsets_without_added(self, texts: tf.Tensor) -> TokensWithOffsets:
         with tf.device("CPU:0"):
             normalized = self._normalize(texts)
             tokens, starts, ends = self._wordpiece.tokenize_with_offsets(
@@ -491,6 +573,32 @@ class GraphTokenizer:
                 after,
                 normalized,
             )
+
+
+def _with_added(
+    parts: tf.RaggedTensor, added: tf.Tensor, tokens: tf.RaggedTensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Makes one token of each part that is an added token.
+
+    Args:
+      parts: the parts of N texts.
+      added: the id of each part that is an added token, else -1: int32 [M].
+      tokens: the T tokens of the parts: int32 [M, None].
+
+    Returns:
+      ids int32 [T]; whether each token is kept, bool [T]: of an added token the
+      first; row_splits int64 [N + 1] of those that are kept.
+    """
+    owners = row_ids(tokens.row_splits)
+    ids = tf.gather(added, owners)
+    is_first = tf.equal(
+        tf.range(tokens.row_splits[-1]), tf.gather(tokens.row_splits, owners)
+    )
+    is_kept = (ids < 0) | is_first
+    kept_before = tf.pad(tf.cumsum(tf.cast(is_kept, tf.int64)), [[1, 0]])
+    splits = tf.gather(tokens.row_splits, parts.row_splits)
+    ids = tf.where(ids < 0, tokens.values, ids)
+    return ids, is_kept, tf.gather(kept_before, splits)
 
 
 def row_ids(row_splits: tf.Tensor) -> tf.Tensor:

@@ -12,7 +12,8 @@ up most of any text, so those of short chunks are kept.
 """
 
 import functools
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -52,13 +53,29 @@ class PlainTokenizer(wordpiece.Tokenizer):
     def _longest_token(self) -> int:
         return max(map(len, self.vocabulary.ids))
 
+    @functools.cached_property
+    def _cut(self) -> tuple[Callable[[str], list[str]], int]:
+        """Cuts text into chunks; the number of characters between two."""
+        lowers = self._normalizer.do_lower_case
+        if pattern := self.vocabulary.added_pattern(lowers=lowers):
+            return re.compile(f"({pattern}| )").split, 0
+        return lambda text: text.split(" "), 1
+
+    def _added_id(self, chunk: str) -> int | None:
+        """Returns the id of a chunk that is an added token."""
+        added, ids = self.vocabulary.added, self.vocabulary.ids
+        if chunk not in added and self._normalizer.do_lower_case:
+            chunk = chunk.lower()
+        return ids[chunk] if chunk in added else None
+
     def encode(self, texts: Sequence[str | bytes]) -> wordpiece.Encoding:
         """See `wordpiece.Tokenizer`."""
         ids: list[int] = []
         splits = [0]
         chunk_ids = self._chunk_ids
+        cut, _ = self._cut
         for text in texts:
-            for chunk in wordpiece.valid_text(text).split(" "):
+            for chunk in cut(wordpiece.valid_text(text)):
                 ids += chunk_ids[chunk]
             splits.append(len(ids))
         return wordpiece.Encoding(
@@ -74,14 +91,15 @@ class PlainTokenizer(wordpiece.Tokenizer):
         ends: list[int] = []
         splits = [0]
         chunk_tokens = self._chunk_tokens
+        cut, between = self._cut
         for text in texts:
             first = 0
-            for chunk in wordpiece.valid_text(text).split(" "):
+            for chunk in cut(wordpiece.valid_text(text)):
                 tokens = chunk_tokens[chunk]
                 ids += tokens.ids
                 starts += [first + start for start in tokens.starts]
                 ends += [first + end for end in tokens.ends]
-                first += len(chunk) + 1
+                first += len(chunk) + between
             splits.append(len(ids))
         return wordpiece.EncodingWithOffsets(
             np.array(ids, np.int32),
@@ -91,6 +109,8 @@ class PlainTokenizer(wordpiece.Tokenizer):
         )
 
     def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
+        if (added := self._added_id(chunk)) is not None:
+            return (added,)
         return tuple(
             token_id
             for word in self._normalizer.words(chunk)
@@ -98,6 +118,8 @@ class PlainTokenizer(wordpiece.Tokenizer):
         )
 
     def _encode_chunk_with_offsets(self, chunk: str) -> _Tokens:
+        if (added := self._added_id(chunk)) is not None:
+            return _Tokens((added,), (0,), (len(chunk),))
         ids, starts, ends = [], [], []
         for word, source in self._normalizer.words_with_sources(chunk):
             for token_id, first, after in self._split(word):

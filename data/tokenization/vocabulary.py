@@ -11,7 +11,7 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -67,15 +67,20 @@ class Vocabulary:
       tokens: the token of each line; its length is the model's vocab_size.
       ids: token -> id, in order of first appearance.
       path: the file, "" if there is none.
+      added: tokens that are found in texts before these are split into words,
+        such as "[E1]".
     """
 
     tokens: tuple[str, ...]
     ids: dict[str, int]
     path: str = ""
+    added: tuple[str, ...] = ()
 
     @classmethod
-    def from_tokens(cls, tokens: Sequence[str], path: str = "") -> "Vocabulary":
-        """Builds a vocabulary from its lines."""
+    def from_tokens(
+        cls, tokens: Sequence[str], path: str = "", added: Sequence[str] = ()
+    ) -> "Vocabulary":
+        """Builds a vocabulary from its lines; `added` are some of them."""
         tokens = tuple(token.strip() for token in tokens)
         ids = {token: index for index, token in enumerate(tokens)}
         for token in SPECIAL_TOKENS:
@@ -84,7 +89,7 @@ class Vocabulary:
                     f"vocabulary {path or '(in memory)'}: no {token} among "
                     f"its {len(tokens)} lines"
                 )
-        return cls(tokens, ids, path)
+        return cls(tokens, ids, path, tuple(added))
 
     @classmethod
     def from_file(cls, path: str) -> "Vocabulary":
@@ -104,6 +109,34 @@ class Vocabulary:
         if not text:
             raise errors.InputError(f"vocabulary {path} is empty")
         return cls.from_tokens(text.removesuffix("\n").split("\n"), path)
+
+    def with_added(self, tokens: Iterable[str]) -> "Vocabulary":
+        """Returns the vocabulary with tokens that are found in any text.
+
+        Those that it lacks get ids at its end.
+        """
+        added = dict.fromkeys([*self.added, *tokens])
+        missing = [token for token in added if token not in self.ids]
+        return self.from_tokens([*self.tokens, *missing], self.path, [*added])
+
+    def added_pattern(self, *, lowers: bool) -> str:
+        """Returns a regular expression that finds added tokens, "" without any.
+
+        As in transformers, the longest token wins. Where text is lower-cased, a
+        token without capitals has capitals in text, too.
+        """
+
+        def pattern(token: str) -> str:
+            any_case = lowers and token == token.lower()
+            return "".join(
+                f"[{x}{x.upper()}]"
+                if any_case and x.isascii() and x.isalpha()
+                else re.escape(x)
+                for x in token
+            )
+
+        longest_first = sorted(self.added, key=len, reverse=True)
+        return "|".join(map(pattern, longest_first))
 
     def to_file(self, path: str) -> None:
         """Writes a vocab.txt atomically."""
@@ -193,8 +226,8 @@ class Vocabulary:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """The SHA-256 of the stripped lines."""
-        lines = "".join(token + "\n" for token in self.tokens)
+        """The SHA-256 of the stripped lines, and of the added tokens again."""
+        lines = "".join(token + "\n" for token in self.tokens + self.added)
         return hashlib.sha256(lines.encode("utf-8")).hexdigest()
 
 

@@ -122,3 +122,46 @@ def test_only_so_many_short_chunks_are_kept(monkeypatch, repository):
         assert max(map(len, tokenizer._chunk_ids)) <= 32
     copy = pickle.loads(pickle.dumps(tokenizer))
     assert isinstance(copy, plain_wordpiece.PlainTokenizer)
+
+
+ADDED = ["[E1]", "covid", "covid vaccine", "</s>", "\u732b", "<Caf\u00e9>"]
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+def test_added_tokens_are_found_in_any_text(switches):
+    texts = random_text.texts(300, seed=7)
+    rng = random.Random(8)
+    for i, text in enumerate(texts):
+        for token in rng.choices(
+            [*ADDED, "COVID", "[e1]"], k=rng.randint(0, 3)
+        ):
+            at = rng.randint(0, len(text))
+            text = text[:at] + token + text[at:]
+        texts[i] = text
+    texts += ["", "[E1]", "[E1][E1]x", "e\u0301[E1]\u0301 \ud800covid"]
+    words = known(texts).with_added(ADDED)
+    same(words, texts, **switches)
+    assert pickle.loads(pickle.dumps(words)).added == tuple(ADDED)
+
+
+def test_the_longest_added_token_is_taken_and_words_are_cut():
+    base = known(["the cat, covids [e1]"])
+    words = base.with_added(["[E1]", "covid", "covid vaccine"])
+    assert words.tokens[:-3] == base.tokens
+    assert words.sha256 != base.sha256
+    ids = words.ids
+    plain = plain_wordpiece.PlainTokenizer(words, do_lower_case=True)
+    text = "the [E1]cat, Covid Vaccine covids [e1]"
+    found = plain.encode_with_offsets([text])
+    added = [
+        (i, text[a:b])
+        for i, a, b in zip(found.ids, found.starts, found.ends, strict=True)
+        if i >= ids["[E1]"]
+    ]
+    assert added == [
+        (ids["[E1]"], "[E1]"),
+        (ids["covid vaccine"], "Covid Vaccine"),
+        (ids["covid"], "covid"),
+    ]
+    cased = plain_wordpiece.PlainTokenizer(words, do_lower_case=False)
+    assert cased.tokenize(["Covid covid"])[0].count("covid") == 1
