@@ -499,6 +499,9 @@ class _Writer:
             x = graph.add(
                 "Div", x, graph.add("Max", norm, graph.float_(_MIN_NORM))
             )
+        if modules.truncate_dim:
+            count = graph.ints(modules.truncate_dim)
+            x = graph.add("Slice", x, graph.ints(0), count, graph.ints(-1))
         graph.add("Identity", x, name=name)
 
     def _pool(self, x: str, pooling: str) -> str:

@@ -49,6 +49,8 @@ _BESIDE = (
     tokenizer_files.VOCABULARY,
     tokenizer_files.SETTINGS,
     tokenizer_files.FAST,
+    tokenizer_files.ADDED,
+    tokenizer_files.SPECIAL_MAP,
     tokenizer_files.SENTENCES,
     sentence_modules.PROMPTS,
 )
@@ -57,7 +59,7 @@ _UNREADABLE = (".keras", ".msgpack", ".onnx", ".gguf")
 # Files of any name may have weights of one of these formats.
 _WITH_WEIGHTS = (".safetensors", ".h5", ".hdf5")
 _SAVED_MODEL = "saved_model.pb"
-_ADAPTER = "adapter_model.safetensors"
+_ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
 _EXPORTED_FROM = (
     "give the model directory or the checkpoint that it was exported from"
 )
@@ -122,6 +124,7 @@ def read(path: str, *, needs_data: bool = True) -> Source:
     for endings, kind, read_file in (
         ((".safetensors",), SAFETENSORS, model_directory.read_safetensors),
         ((model_directory.INDEX,), SAFETENSORS, model_directory.read_index),
+        ((model_directory.TORCH_INDEX,), TORCH, model_directory.read_index),
         ((".h5", ".hdf5"), KERAS, keras_weights.read_hdf5),
         ((".bin", ".pt", ".pth"), TORCH, model_directory.read_torch),
     ):
@@ -179,9 +182,18 @@ def _in_directory(directory: str) -> str:
     prefix = (
         first(model_directory.WEIGHTS, model_directory.INDEX)
         or tensorflow_checkpoints.find(directory)
-        or first(keras_weights.HDF5, model_directory.TORCH_WEIGHTS)
+        or first(
+            keras_weights.HDF5,
+            model_directory.TORCH_WEIGHTS,
+            model_directory.TORCH_INDEX,
+        )
     )
     if prefix is not None:
+        if (adapter := first(*_ADAPTERS)) is not None:
+            errors.warn_once(
+                f"{adapter} is not used, only {prefix}; merge it with its "
+                "model first, with peft"
+            )
         return prefix
     inner = sentence_modules.transformer_folder(directory)
     if inner is not None:
@@ -198,8 +210,9 @@ def _instead(directory: str) -> str:
     names = sorted(file_system.entries(directory), key=lambda x: (len(x), x))
     if _SAVED_MODEL in names:
         return f"; it is a SavedModel; {_EXPORTED_FROM}"
-    if _ADAPTER in names:
-        return f"; {_ADAPTER}: merge it with its model first, with peft"
+    for adapter in _ADAPTERS:
+        if adapter in names:
+            return f"; {adapter}: merge it with its model first, with peft"
     other = next((x for x in names if x.endswith(_WITH_WEIGHTS)), None)
     if other is not None:
         return f"; give {os.path.join(directory, other)} if it has the weights"

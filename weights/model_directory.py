@@ -8,8 +8,8 @@
 
 Other projects may store the weights in other files:
 
-    model.safetensors.index.json        which of several files has which tensor
     pytorch_model.bin                   a pickle, read if torch is installed
+    *.index.json                        which of several files has which tensor
 
 `save` writes a model. `match_hugging_face` translates the names and the layout
 of the tensors that were read to ours.
@@ -41,8 +41,9 @@ from weights import kinds, stored_weights, tokenizer_files
 from weights.stored_weights import Matched, StoredTensor
 
 WEIGHTS = "model.safetensors"
-INDEX = f"{WEIGHTS}.index.json"
 TORCH_WEIGHTS = "pytorch_model.bin"
+INDEX = f"{WEIGHTS}.index.json"
+TORCH_INDEX = f"{TORCH_WEIGHTS}.index.json"
 RELEASED_CONFIG = "bert_config.json"
 CONFIG = "config.json"
 _CONFIGS = (RELEASED_CONFIG, CONFIG)
@@ -340,7 +341,8 @@ def read_index(index: str) -> dict[str, StoredTensor]:
             path = os.path.join(directory, file)
             if not file_system.exists(path):
                 raise errors.InputError(f"{directory}: {file} is missing")
-            files[file] = read_safetensors(path)
+            is_torch = index.endswith(TORCH_INDEX)
+            files[file] = (read_torch if is_torch else read_safetensors)(path)
         if name not in files[file]:
             raise errors.InputError(f"{index}: {file} has no {name}")
         tensors[name] = files[file][name]

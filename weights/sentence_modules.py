@@ -6,7 +6,7 @@
     1_Pooling/config.json               pooling_mode
     2_Dense/config.json                 activation_function
     2_Dense/model.safetensors           linear.weight [O, I], linear.bias [O]
-    config_sentence_transformers.json   default_prompt_name
+    config_sentence_transformers.json   default_prompt_name, truncate_dim
 
 `read` returns the steps as `SentenceModules`, or refuses a step that this
 project does not compute; `write` writes them beside an encoder. tokenizer_files
@@ -71,6 +71,7 @@ class SentenceModules:
       dense: layers on the pooled vector.
       normalize: whether the result has length 1.
       max_seq_length: the most tokens of a text; None if it is not known.
+      truncate_dim: how many numbers of the result are used; None for all.
     """
 
     folder: str | None = None
@@ -78,6 +79,7 @@ class SentenceModules:
     dense: tuple[Dense, ...] = ()
     normalize: bool = False
     max_seq_length: int | None = None
+    truncate_dim: int | None = None
 
     def with_flags(self, **given: Any) -> "SentenceModules":
         """Returns the modules with the flags that are not None.
@@ -120,7 +122,7 @@ class SentenceModules:
                     f"{size}"
                 )
             size = outputs
-        return size
+        return min(size, self.truncate_dim or size)
 
 
 def open_modules(
@@ -206,6 +208,7 @@ def read(folder: str) -> SentenceModules:
         ),
         normalize=is_normalized,
         max_seq_length=_max_seq_length(folder),
+        truncate_dim=_truncate_dim(root),
     )
 
 
@@ -438,6 +441,16 @@ def _max_seq_length(folder: str) -> int:
             )
         return int(min(value, _NO_LIMIT))
     return _NO_LIMIT
+
+
+def _truncate_dim(root: str) -> int | None:
+    path = os.path.join(root, PROMPTS)
+    value = _object(path).get("truncate_dim")
+    if value is not None and (type(value) is not int or value < 1):
+        raise errors.InputError(
+            f"{path}: truncate_dim is {json.dumps(value)}, not a number from 1"
+        )
+    return value
 
 
 def _warn_of_prompt(root: str) -> None:

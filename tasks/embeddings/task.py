@@ -274,10 +274,11 @@ def _modules(
     if source.folder is not None and not source.stored:
         stored = sentence_modules.read(source.folder)
         modules = modules if stored.folder is None else stored
-    if modules.dense:
+    if modules.dense or modules.truncate_dim:
+        what = "dense layers" if modules.dense else "truncate_dim in its files"
         raise errors.InputError(
-            f"{modules.folder}: has dense layers, which run_embeddings.py does "
-            "not train"
+            f"{modules.folder}: has {what}, which run_embeddings.py does not "
+            "train"
         )
     return modules.with_flags(
         pooling=flags.pooling,

@@ -106,6 +106,7 @@ class ExtractionObjective:
                 x = _ACTIVATIONS[dense.activation](x)
             if self.modules.normalize:
                 x = pooling.normalized(x)
+            x = x[..., : self.modules.truncate_dim]
             layers[_name(layer)] = x
         return layers
 
@@ -190,6 +191,7 @@ class Extractor:
             "the model's weights": run_directory.weights_digest(self._model),
             "pooling": self.task.modules.pooling,
             "dense layers": self.task.modules.dense_digest,
+            "vector size": self.task.vector_size,
             "normalize": self.task.modules.normalize,
             "max_seq_length": self.max_seq_length,
             **features_lib.tokenizer_recipe(self.start.tokenizer),

@@ -507,6 +507,18 @@ def test_sentence_transformers_reads_what_is_written(tmp_path):
     np.testing.assert_allclose(found, SENTENCES["written"], atol=5e-6)
 
 
+def test_vectors_are_truncated_as_the_files_say(tmp_path):
+    arguments = sentence_models.CASES["joined"]
+    path = sentence_models.save(tmp_path / "model", **arguments)
+    sentence_models.write(
+        path / "config_sentence_transformers.json", {"truncate_dim": 2}
+    )
+    model = api.load(str(path), task="sentence_embedding")
+    found = model.predict(sentence_models.TEXTS)
+    expected = np.array(SENTENCES["joined"])[:, :2]
+    np.testing.assert_allclose(found, expected, atol=5e-6)
+
+
 def test_exports_and_files_have_these_vectors(tmp_path):
     path = sentence_models.save(
         tmp_path / "model", **sentence_models.CASES["joined"]

@@ -678,6 +678,12 @@ def test_a_pickle_is_only_read_by_torch_with_weights_only(
         model_directory.importlib.util, "find_spec", lambda _: 1
     )
     assert _same_as_pretrained(directory)
+    (directory / "pytorch_model.bin").rename(directory / "part.bin")
+    index = {"weight_map": dict.fromkeys(tensors, "part.bin")}
+    path = directory / "pytorch_model.bin.index.json"
+    path.write_text(json.dumps(index))
+    assert _same_as_pretrained(directory)
+    (directory / "part.bin").rename(directory / "pytorch_model.bin")
 
     def refuse(path, **options):
         raise RuntimeError("  \n\x1b[1m" + "no such class " * 99 + "\nmore")
@@ -782,41 +788,73 @@ def test_other_tokenizers_than_berts_are_refused(
         tokenizer_files.load(str(directory))
 
 
-def test_two_vocabularies_must_agree_and_added_tokens_are_named(
-    directory, caplog
-):
+def test_added_tokens_have_the_ids_of_the_files(directory):
     with (directory / "vocab.txt").open("a") as file:
         file.write("\u2028\n##\u2028\n")  # As in the Chinese release.
     lines = (directory / "vocab.txt").read_text().removesuffix("\n").split("\n")
     tokens = tokenizer_files.load(str(directory)).vocabulary.tokens
     assert tokens[-2:] == ("", "##")
-    vocab = {token: i for i, token in enumerate(lines)}
-    values = {
-        "added_tokens": [{"id": len(tokens), "content": "[E1]"}],
-        "model": {"type": "WordPiece", "vocab": vocab},
-    }
-    path = directory / "tokenizer.json"
-    path.write_text(json.dumps(values))
-    (directory / "added_tokens.json").write_text('{"<user>": 9}')
+    count = len(tokens)
+    # As older transformers writes them, whose vocab.txt lacks them.
+    (directory / "added_tokens.json").write_text(
+        json.dumps({"<url>": count + 1, "[E1]": count, "[PAD]": 0})
+    )
+    (directory / "special_tokens_map.json").write_text(
+        json.dumps({"additional_special_tokens": [{"content": "[E1]"}]})
+    )
+    found = tokenizer_files.load(str(directory))
+    assert found.vocabulary.tokens == (*tokens, "[E1]", "<url>")
+    assert {*found.vocabulary.added} == {"[E1]", "<url>"}
+    encoding = found.encode(["a <url>[E1]"])
+    assert encoding.ids[-2:].tolist() == [count + 1, count]
+    # As newer ones do, with a tokenizer.json or without.
+    (directory / "added_tokens.json").unlink()
+    (directory / "special_tokens_map.json").unlink()
     settings = json.loads((directory / "tokenizer_config.json").read_text())
-    entries = {"0": {"content": "[PAD]"}, "10": {"content": "<url>"}}
+    entries = {"0": {"content": "[PAD]"}, count: {"content": "<user>"}}
     (directory / "tokenizer_config.json").write_text(
         json.dumps(settings | {"added_tokens_decoder": entries})
     )
     found = tokenizer_files.load(str(directory))
-    assert found.vocabulary.tokens == tokens
-    message = "3 added token(s) are split like other words: <url>, <user>, [E1]"
-    assert message in caplog.text
-    assert "vocab.txt: lacks" not in caplog.text
-    vocab |= {"[E1]": len(tokens), "goal": len(tokens) + 1}
+    assert found.vocabulary.tokens == (*tokens, "<user>")
+    assert found.vocabulary.added == ("<user>",)
+    vocab = {token: i for i, token in enumerate(lines)}
+    values = {
+        "added_tokens": [{"id": count + 1, "content": "[E1]"}],
+        "model": {"type": "WordPiece", "vocab": vocab},
+    }
+    path = directory / "tokenizer.json"
     path.write_text(json.dumps(values))
-    tokenizer_files.load(str(directory))
-    message = "vocab.txt: lacks 1 token(s) of tokenizer.json, such as 'goal'"
-    assert message in caplog.text
+    found = tokenizer_files.load(str(directory))
+    assert found.vocabulary.added == ("<user>", "[E1]")
+    tokenizer_files.save(found, str(directory), max_length=9)
+    path.unlink()
+    again = tokenizer_files.load(str(directory)).vocabulary
+    assert (again.tokens, again.added) == (
+        found.vocabulary.tokens,
+        found.vocabulary.added,
+    )
+
+
+def test_the_files_of_a_vocabulary_must_agree(directory):
+    tokens = tokenizer_files.load(str(directory)).vocabulary.tokens
+    vocab = {token: i for i, token in enumerate(tokens)}
     vocab[tokens[5]], vocab[tokens[6]] = 6, 5
-    path.write_text(json.dumps(values))
+    path = directory / "tokenizer.json"
+    path.write_text(json.dumps({"model": {"vocab": vocab}}))
     with pytest.raises(errors.InputError, match="remove the wrong file"):
         tokenizer_files.load(str(directory))
+    path.unlink()
+    path = directory / "added_tokens.json"
+    path.write_text(json.dumps({"[E1]": len(tokens) + 1}))
+    with pytest.raises(errors.InputError, match=r"\[E1\].*added_tokens.json"):
+        tokenizer_files.load(str(directory))
+
+
+def test_an_adapter_beside_the_weights_is_named(directory, caplog):
+    (directory / "adapter_model.safetensors").write_bytes(b"")
+    checkpoint_sources.read(str(directory))
+    assert "adapter_model.safetensors is not used" in caplog.text
 
 
 def test_special_tokens_of_other_names_are_logged(directory, caplog):

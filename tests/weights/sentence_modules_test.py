@@ -116,6 +116,19 @@ def test_a_default_prompt_is_warned_of(folder, caplog):
     assert "'Query: '" in caplog.text
 
 
+@pytest.mark.parametrize("dim", [3, 99])
+def test_vectors_are_truncated(folder, dim):
+    sentence_models.write(
+        folder / "config_sentence_transformers.json", {"truncate_dim": dim}
+    )
+    assert open_modules(folder).vector_size(16) == min(dim, 4)
+    sentence_models.write(
+        folder / "config_sentence_transformers.json", {"truncate_dim": 0}
+    )
+    with pytest.raises(errors.InputError, match="truncate_dim is 0"):
+        open_modules(folder)
+
+
 def change_modules(folder, **values):
     path = folder / "modules.json"
     modules = json.loads(path.read_text())
