@@ -284,7 +284,7 @@ def make_recipe(config: PretrainingDataConfig) -> Recipe:
         tokenize_chinese_chars=config.tokenize_chinese_chars,
     )
     warn_of_normalization(tokenizer)
-    texts, text_column = corpus.find_text(
+    texts = corpus.find_text(
         config.input_file, config.input_format, config.text_column
     )
     for path in texts:
@@ -305,7 +305,7 @@ def make_recipe(config: PretrainingDataConfig) -> Recipe:
         # A dry run must not read all of the text.
         input_digests=() if config.dry_run else digest_files(texts),
         input_format=config.input_format,
-        text_column=text_column,
+        text_column=config.text_column,
         output_files=config.shard_paths,
         work_dir=_work_dir(config),
         tokenizer=tokenizer,

@@ -82,7 +82,7 @@ def main(config: VocabularyConfig) -> None:
             f"--vocab_size={config.vocab_size} is too small: there are "
             f"{len(reserved)} reserved tokens"
         )
-    paths, text_column = corpus.find_text(
+    paths = corpus.find_text(
         config.input_file, config.input_format, config.text_column
     )
     size = sum(map(file_system.size, paths))
@@ -97,7 +97,7 @@ def main(config: VocabularyConfig) -> None:
                 tokenize_chinese_chars=config.tokenize_chinese_chars,
             ),
             input_format=config.input_format,
-            text_column=text_column,
+            text_column=config.text_column,
             progress=bar.update,
         )
     words = counted.counts

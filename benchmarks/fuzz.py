@@ -460,9 +460,9 @@ def _trivia(folder: str) -> Any:
 
 def _corpus(name: str, kind: str = "sentences") -> Callable[[str], Any]:
     def read(folder: str) -> Any:
-        paths, column = corpus.find_text(f"{folder}/{name}", kind, "text")
-        blocks = corpus.read_blocks(paths, text_column=column)
-        return [corpus.parse(block, kind, column)[:2] for block in blocks]
+        paths = corpus.find_text(f"{folder}/{name}", kind, "text")
+        blocks = corpus.read_blocks(paths, kind)
+        return [corpus.parse(block, kind)[:2] for block in blocks]
 
     return read
 

@@ -1,24 +1,34 @@
-"""Text files as streams: the lines of text, or the rows of a table.
+"""Text files as streams: blocks, lines of text, or the rows of a table.
 
     lines = text_files.open_lines("news/*.txt.zst")
     lines.total, lines.digest            known after a first reading
     for line in lines.read(): ...        reads again
 
-    for row in text_files.read_named(["train.csv"], "csv"): ...
+    for row in text_files.read_named(["train.csv", "more.jsonl"]):
+        row.text("sentence"), row.texts("labels"), row.where
 
 `open_lines` takes the name of a file, a glob, a folder, or "-", standard input,
 which is read once. `find_all` gives the files of such a name; the readers of
 rows take these. Files may be compressed, and begin with a byte-order mark. They
-are read several times, so a pipe is refused. Tables are .csv, .tsv, .jsonl and
-.parquet files. Every row has the number of its first line (in Parquet, of the
-row). Blank lines of a table are skipped, except in a table of one column, where
-each is an empty text. Anything else that does not fit is an InputError that
-names the file and the line.
+are read several times, so a pipe is refused.
+
+There is one reader for each form of a table:
+
+    csv      a header; quoted cells may contain commas, newlines and "" for "
+    tsv      a header; a line is split at its tabs, and a cell that is quoted as
+             a whole loses its quotation marks, as pandas writes them
+    jsonl    objects: one a line or indented, with or without commas between
+             them, in an array, or in {"data": [...]}
+    parquet  a table of Parquet
+
+Every row has the number of its first line (in Parquet, of the row). Blank lines
+of a table are skipped, except in a table of one column, where each is an empty
+text. A row with another number of cells than the header, and anything else that
+does not fit, is an InputError that names the file and the line.
 """
 
 import csv
 import hashlib
-import io
 import itertools
 import json
 import math
@@ -28,24 +38,41 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from data import corpus
 from data.examples import Example
 from foundation import errors, file_system
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
 STANDARD_INPUT = "-"
+BLOCK_BYTES = 1 << 20
 HEADER_AGAIN = "the header again, as in files that were joined"
+# Endings of files that have another form than their name.
+_FORM_OF = {"json": "jsonl", "ndjson": "jsonl", "txt": "tsv"}
 _TRUTHS = {
     **dict.fromkeys(("1", "1.0", "true"), True),
     **dict.fromkeys(("0", "0.0", "false"), False),
 }
-_TABLES = (".csv", ".tsv", ".jsonl", ".json")  # Have no lines of text.
-# Usual names of the columns of a pair; others are text1, text2, text_a, text_b.
-_PARTNERS = {"text": "text_pair", "premise": "hypothesis"}
-_SPACE_AND_QUOTES = re.compile(r'\s+"[^"]*"\s*$')
 _LONGEST_FIELD = 1 << 28
-# Separators that a header of one cell may have been meant to have.
-_SEPARATORS = {"csv": ";\t|", "tsv": ";,|"}
+# Rows and bytes of a Parquet table that are read at once.
+_PARQUET_ROWS, _PARQUET_BYTES = 256, 1 << 18
+# What may be before the rows of a JSON file: the beginning of an object whose
+# member "data" has them, after members that are no objects.
+_BEFORE_ROWS = re.compile(
+    r'\s*\{(?:\s*"\w+"\s*:\s*(?:"[^"]*"|[\w.+-]+)\s*,)*'
+    r'\s*"data"\s*:\s*\[(?=\s*[{\]])'
+)
+# What separates rows, and the rows of "data", which end with "]".
+_BETWEEN_ROWS = re.compile(r"[\s,\[\]]*")
+_BETWEEN_DATA = re.compile(r"[\s,]*")
+
+
+class Block(NamedTuple):
+    """Complete lines of one file."""
+
+    path: str
+    first_line: int  # Counted from 1.
+    data: bytes
+    file_bytes: int  # Read from the file; compressed if it is.
+    missing: int = 0  # Rows of a table that have no text.
 
 
 class Line(NamedTuple):
@@ -94,11 +121,68 @@ class Row(NamedTuple):
     path: str
     line: int
     cells: Any  # A list (empty for a blank line), or a mapping of names.
+    position: int = 0  # Bytes of the file that were read by then.
 
     @property
     def where(self) -> str:
         """Names file and line, for a message."""
         return f"{self.path}:{self.line}"
+
+    def cell(self, column: str, flag: str | None = None) -> Any:
+        """Returns the cell of a named column, of any type.
+
+        Args:
+          column: name of the column.
+          flag: the flag that chooses the column, if there is one.
+
+        Raises:
+          InputError: there is no such column; names those that there are.
+        """
+        if column not in self.cells:
+            names = errors.listed(f"{x!r:.50}" for x in self.cells)
+            chosen = f" ({flag} chooses it)" if flag else ""
+            raise errors.InputError(
+                f"{self.where}: no column {column!r}, only: {names}{chosen}"
+            )
+        return self.cells[column]
+
+    def text(self, column: str, flag: str | None = None) -> str:
+        """Returns a cell as text; a null is an empty one, like an empty cell.
+
+        Raises:
+          InputError: there is no such column, or it has no text or number.
+        """
+        value = self.cell(column, flag)
+        return "" if value is None else self._as_text(column, value)
+
+    def texts(self, column: str, flag: str | None = None) -> list[str]:
+        """Returns the texts of a list, or the one text of another cell."""
+        value = self.cell(column, flag)
+        values = value if isinstance(value, list) else [value]
+        return [
+            self._as_text(column, str(x).lower() if isinstance(x, bool) else x)
+            for x in values
+            if x is not None or isinstance(value, list)
+        ]
+
+    def _as_text(self, column: str, value: Any) -> str:
+        is_text = isinstance(value, (str, int, float))
+        is_text = is_text and not isinstance(value, bool)
+        # JSON's NaN and Infinity denote missing values.
+        if not is_text or isinstance(value, float) and not math.isfinite(value):
+            raise errors.InputError(
+                f"{self.where}: {column!r} is no text but {value!r:.40}"
+            )
+        text = str(value)
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            # JSON can contain "\ud800", half of a pair, which UTF-8 cannot.
+            raise errors.InputError(
+                f"{self.where}: {column!r} holds {text[error.start]!r}, "
+                "which is no character"
+            ) from None
+        return text
 
 
 def find_all(name: str, endings: Sequence[str]) -> list[str]:
@@ -118,20 +202,15 @@ def find_all(name: str, endings: Sequence[str]) -> list[str]:
     is_pattern = any(x in name for x in "*?[") and not file_system.exists(name)
     if not is_folder and not is_pattern:
         return [find(name)]
-    if is_folder:
-        kind = f" .{' or .'.join(endings)}"
-        dotted = [f".{ending}" for ending in endings]
-        # No glob: the folder's name may have brackets.
-        files = [
-            os.path.join(name, file)
-            for file in sorted(file_system.entries(name))
-            if file_system.ending(file_system.uncompressed(file)) in dotted
-            and not file.startswith(".")
-        ]
-    else:
-        kind, files = "", corpus.matches(name)
-    paths = [path for path in files if not file_system.is_folder(path)]
+    pattern = os.path.join(name, "*") if is_folder else name
+    paths = [
+        path
+        for path in file_system.matches(pattern)
+        if not file_system.is_folder(path)
+        and (is_pattern or _ending(path) in endings)
+    ]
     if not paths:
+        kind = f" .{' or .'.join(endings)}" if is_folder else ""
         raise errors.InputError(f"{name}: no{kind} file there")
     stem = file_system.uncompressed
     for path, next_path in itertools.pairwise(sorted(paths, key=stem)):
@@ -140,6 +219,11 @@ def find_all(name: str, endings: Sequence[str]) -> list[str]:
                 f"{path}: the same as {next_path}, compressed? Keep one of them"
             )
     return paths
+
+
+def _ending(path: str) -> str:
+    """Returns the ending of a file's name, without that of a compressed one."""
+    return file_system.ending(file_system.uncompressed(path))[1:]
 
 
 def find(name: str) -> str:
@@ -157,6 +241,27 @@ def find(name: str) -> str:
     return path
 
 
+def read_blocks(path: str, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    """Yields a file in blocks of complete lines, of about the given size.
+
+    Raises:
+      InputError: the compressed file is damaged.
+    """
+    with (
+        file_system.open_binary(path) as raw,
+        file_system.decompressed(path, raw) as reader,
+    ):
+        line, before = 1, 0
+        while data := reader.read(block_bytes):
+            data += reader.readline()
+            is_file = raw.seekable()  # Not a pipe.
+            position = raw.tell() if is_file else before + len(data)
+            if line == 1:
+                data = data.removeprefix(b"\xef\xbb\xbf")
+            yield Block(path, line, data, position - before)
+            line, before = line + data.count(b"\n"), position
+
+
 def open_lines(name: str) -> Lines:
     """Finds the files of a name, and reads them once to check them.
 
@@ -167,31 +272,15 @@ def open_lines(name: str) -> Lines:
     Raises:
       InputError: there are no lines, or one is not UTF-8.
     """
-    paths = find_all(name, ["txt"])
-    opened = Lines(name, paths, None, "")
-    if paths == [STANDARD_INPUT]:
+    opened = Lines(name, find_all(name, ["txt"]), None, "")
+    if opened.paths == [STANDARD_INPUT]:
         return opened
     digest, total = hashlib.sha256(), 0
-    broken: Line | None = None
     for line in opened.read():
         digest.update(b"\n" * bool(total) + line.text.encode("utf-8"))
         total += 1
-        if broken is None and "\r" in line.text:
-            broken = line
     if not total:
         raise errors.InputError(f"{name}: has no lines")
-    if broken is not None:
-        errors.warn_once(
-            f"{broken.where}: a carriage return within the line, which is one "
-            "text; only a line feed ends a line"
-        )
-    for path in paths:
-        ending = file_system.ending(file_system.uncompressed(path))
-        if ending in _TABLES:
-            errors.warn_once(
-                f"{path}: a table by its name, but each line is read as a "
-                "text, with its header and all of its columns"
-            )
     return opened._replace(total=total, digest=digest.hexdigest())
 
 
@@ -200,27 +289,45 @@ def lines(path: str) -> Iterator[tuple[int, str]]:
 
     Only a newline ends a line: text may contain U+2028 and similar characters.
     """
-    for first, text in _blocks(path):
-        block = text.removesuffix("\n").split("\n")
-        for number, line in enumerate(block, first):
+    for block in _typed() if path == STANDARD_INPUT else read_blocks(path):
+        text = file_system.decode(block.data, block.path, block.first_line)
+        complete = text.removesuffix("\n").split("\n")
+        for number, line in enumerate(complete, block.first_line):
             yield number, line.removesuffix("\r")
 
 
-def _blocks(path: str) -> Iterator[tuple[int, str]]:
-    """Yields complete lines of a file, and the number of the first."""
-    if path == STANDARD_INPUT:
-        for number, data in enumerate(sys.stdin.buffer, 1):
-            text = file_system.decode(data, "standard input", number)
-            yield number, text.removeprefix("\ufeff") if number == 1 else text
-        return
-    for block in corpus.read_blocks([path]):
-        text = file_system.decode(block.data, path, block.first_line)
-        if "\0" in text:
-            line = block.first_line + text.count("\n", 0, text.index("\0"))
-            raise errors.InputError(
-                f"{path}:{line}: a zero byte: UTF-16 or a binary file?"
-            )
-        yield block.first_line, text
+def _typed() -> Iterator[Block]:
+    """Yields each line of standard input as soon as it is there."""
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        data = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        yield Block("standard input", number, data, len(line))
+
+
+def form_of(path: str) -> str:
+    """Returns the form of a table by the ending of its name.
+
+    Raises:
+      InputError: the ending is none of a table.
+    """
+    ending = _ending(path)
+    form = _FORM_OF.get(ending, ending)
+    if form not in FORMATS:
+        raise errors.InputError(
+            f"{path}: a table is named *.{', *.'.join(FORMATS)}, *.json or, "
+            "with tabs, *.txt"
+        )
+    return form
+
+
+def read_named(paths: Iterable[str], form: str | None = None) -> Iterator[Row]:
+    """Yields every row of some files as a mapping of column names.
+
+    Args:
+      paths: the files.
+      form: one of FORMATS; None for the form of each file's name.
+    """
+    for path in paths:
+        yield from _READERS[form or form_of(path)](path)
 
 
 def read_tsv(path: str) -> Iterator[Row]:
@@ -229,90 +336,108 @@ def read_tsv(path: str) -> Iterator[Row]:
         yield Row(path, number, line.split("\t") if line else [])
 
 
-def _read_csv(path: str, separator: str = ",") -> Iterator[Row]:
-    """Yields rows in which quoted cells may contain separators and newlines."""
-    first_line = line = ""
-    row_lines: list[str] = []  # Those that the reader has taken of a row.
+def _read_unquoted(path: str) -> Iterator[Row]:
+    """Yields tab-separated rows without quotation marks around cells."""
+    for row in read_tsv(path):
+        yield row._replace(cells=list(map(_unquoted, row.cells)))
 
-    def text() -> Iterator[str]:
-        nonlocal first_line, line
-        for _, block in _blocks(path):
-            first_line = first_line or block.lstrip().partition("\n")[0]
-            for next_line in io.StringIO(block, newline=""):
-                line = next_line
-                row_lines.append(line)
-                yield line
 
+def _unquoted(cell: str) -> str:
+    inner = cell[1:-1].replace('""', "")
+    if len(cell) < 2 or cell[0] != '"' or cell[-1] != '"' or '"' in inner:
+        return cell
+    return cell[1:-1].replace('""', '"')
+
+
+def _read_csv(path: str) -> Iterator[Row]:
+    """Yields rows in which quoted cells may contain commas and newlines."""
     csv.field_size_limit(_LONGEST_FIELD)
-    end = width = 0
-    line_ends: set[str] = set()  # Of the rows: quoted cells may have others.
+    reader = csv.reader((f"{x}\n" for _, x in lines(path)), strict=True)
+    begin = 1
     try:
-        reader = csv.reader(text(), delimiter=separator, strict=True)
         for cells in reader:
-            begin, end = end + 1, reader.line_num
-            width = width or len(cells)
-            line_ends.add(line[-1])
-            if width == 1 and line_ends >= {"\r", "\n"}:
-                raise errors.InputError(
-                    f"{path}:{begin}: some lines end in \\r, others in \\n; "
-                    "within a text, both need quotation marks"
-                )
-            row_lines.clear()
             yield Row(path, begin, cells)
+            begin = reader.line_num + 1
     except csv.Error as error:
-        header = first_line.split(separator)
-        hint = _other_separator(header, "csv")
-        opened = _opening_line(row_lines, separator)
-        if opened is None:
-            raise errors.InputError(
-                f"{path}:{end + 1}: {error}{hint}"
-            ) from None
         raise errors.InputError(
-            f"{path}:{end + 1 + opened}: the cell that a quotation mark begins "
-            f"here does not end with one ({error}); within it, a quotation "
-            f"mark is written twice{hint}"
+            f"{path}:{begin}: the row that begins here is no CSV: {error}"
         ) from None
 
 
-def _opening_line(row_lines: Sequence[str], separator: str) -> int | None:
-    """Returns which line of a malformed row opens its last quoted cell.
-
-    Args:
-      row_lines: the lines of a row in which a quoted cell does not end before
-        a separator or the end of a line.
-      separator: separator of the cells.
-
-    Returns:
-      The index of the line; None if no cell of the row is quoted.
-    """
-    opened, is_open, before = None, False, separator
-    for index, line in enumerate(row_lines):
-        for character in line:
-            if character == '"' and is_open:
-                is_open = False
-            elif character == '"' and before in (separator, "\n", "\r"):
-                opened, is_open = index, True
-            elif character == '"' and before == '"':
-                is_open = True  # Two marks within a quoted cell.
-            before = character
-    return opened
-
-
-def _read_jsonl(path: str) -> Iterator[Row]:
-    for number, line in lines(path):
-        if not line.strip():
+def _below_header(rows: Iterator[Row]) -> Iterator[Row]:
+    """Yields the rows below the first that is not blank: the header."""
+    row = next(rows, None)
+    while row is not None and not row.cells:
+        row = next(rows, None)
+    if row is None:
+        return
+    header = row.cells
+    check_header(row.path, header)
+    for row in rows:
+        cells = row.cells or [""]
+        if len(header) > 1 and len(cells) == 1 and not cells[0].strip():
             continue
-        try:
-            value = json.loads(line, object_pairs_hook=_json_object)
-        except errors.InputError as error:
-            raise errors.InputError(f"{path}:{number}: {error}") from None
-        except (ValueError, RecursionError) as error:
+        if len(cells) != len(header):
             raise errors.InputError(
-                f"{path}:{number}: not JSON: {error}"
-            ) from None
-        if not isinstance(value, dict):
-            raise errors.InputError(f"{path}:{number}: not a JSON object")
-        yield Row(path, number, value)
+                f"{row.where}: {len(cells)} columns, but the header has "
+                f"{len(header)}"
+            )
+        if is_header_again(cells, header):
+            raise errors.InputError(f"{row.where}: {HEADER_AGAIN}")
+        yield row._replace(cells=dict(zip(header, cells, strict=True)))
+
+
+def check_header(path: str, header: Sequence[str]) -> None:
+    """Refuses columns of the same name, one of which would be lost."""
+    name = errors.repeated(filter(None, header))
+    if name is not None:
+        raise errors.InputError(f"{path}: two columns named {name!r}")
+
+
+def is_header_again(cells: Sequence[str], header: Sequence[str]) -> bool:
+    """Returns whether a row repeats the header, with a byte-order mark or not.
+
+    In a table of one column, it may be a text.
+    """
+    plain = [cell.removeprefix("\ufeff") for cell in cells]
+    return len(cells) > 1 and plain == list(header)
+
+
+def _read_json(path: str) -> Iterator[Row]:
+    """Yields the objects of a file, wherever its lines end."""
+    decode = json.JSONDecoder(object_pairs_hook=_json_object).raw_decode
+    text, at, line, position, between = "", 0, 1, 0, _BETWEEN_ROWS
+    for block in itertools.chain(read_blocks(path), [None]):
+        text, at = text[at:], 0
+        if block is not None:
+            text += file_system.decode(block.data, path, block.first_line)
+            position += block.file_bytes
+            if block.first_line == 1 and (found := _BEFORE_ROWS.match(text)):
+                at, between = found.end(), _BETWEEN_DATA
+                line += text.count("\n", 0, at)
+        while True:
+            gap = between.match(text, at)
+            assert gap is not None  # It may be empty.
+            line, at = line + gap[0].count("\n"), gap.end()
+            if text.startswith("]", at):  # The end of {"data": [...]}.
+                return
+            if at == len(text):
+                break
+            try:
+                cells, end = decode(text, at)
+            except (ValueError, RecursionError) as error:
+                failed_at = getattr(error, "pos", at)
+                if block is not None and not text[failed_at + 1 :].strip():
+                    break  # The object goes on in the next block.
+                number = line + text.count("\n", at, failed_at)
+                message = getattr(error, "msg", error)
+                raise errors.InputError(
+                    f"{path}:{number}: not JSON: {message}"
+                ) from None
+            if not isinstance(cells, dict):
+                raise errors.InputError(f"{path}:{line}: not a JSON object")
+            yield Row(path, line, cells, position)
+            line, at = line + text.count("\n", at, end), end
 
 
 def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -324,147 +449,58 @@ def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _read_parquet(path: str) -> Iterator[Row]:
-    number = 0
-    for batch, _ in corpus.read_parquet(path):
-        try:
-            rows = batch.to_pylist()
-        except UnicodeDecodeError:  # Of a text, in any of the rows.
-            first = number + 1
-            rows = (
-                _decoded(path, first + i, batch.slice(i, 1))
-                for i in range(len(batch))
-            )
-        for cells in rows:
-            number += 1
-            yield Row(path, number, cells)
+def read_parquet(path: str, column: str | None = None) -> Iterator[Row]:
+    """Yields the rows of a table, or the cells of one column if it is there.
 
+    Raises:
+      InputError: the file is not a table, or is damaged.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
 
-def _decoded(path: str, number: int, row: Any) -> dict[str, Any]:
-    """Returns the cells of a pyarrow.RecordBatch of one row."""
     try:
-        return row.to_pylist()[0]
-    except UnicodeDecodeError as error:
+        with file_system.open_binary(path) as raw:
+            # A row group may be larger than the memory.
+            table = parquet.ParquetFile(
+                raw, buffer_size=_PARQUET_BYTES, pre_buffer=False
+            )
+            names = table.schema_arrow.names
+            check_header(path, names)  # One of them would be lost.
+            size, total = file_system.size(path), table.metadata.num_rows
+            batches = table.iter_batches(
+                _PARQUET_ROWS, columns=[column] if column in names else None
+            )
+            for number, cells in enumerate(
+                itertools.chain.from_iterable(x.to_pylist() for x in batches), 1
+            ):
+                yield Row(path, number, cells, size * number // max(total, 1))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if getattr(error, "errno", None):
+            raise
         raise errors.InputError(
-            f"{path}:{number}: not UTF-8: {errors.reason(error)}"
+            f"{path}: not Parquet, or damaged: {errors.reason(error)}"
         ) from None
 
 
-def read_named(paths: Iterable[str], form: str) -> Iterator[Row]:
-    """Yields every row of some files as a mapping of column names.
-
-    The header of each file names its columns. Quotation marks in a .tsv are
-    text, except around a cell that is quoted as in a .csv. Tabs and newlines
-    in quoted cells of a .tsv are accepted if only then every row has the
-    header's number of columns.
-    """
-    read = {"jsonl": _read_jsonl, "parquet": _read_parquet}.get(form)
-    for path in paths:
-        yield from read(path) if read else _read_below_header(path, form)
+_READERS = {
+    "csv": lambda path: _below_header(_read_csv(path)),
+    "tsv": lambda path: _below_header(_read_unquoted(path)),
+    "jsonl": _read_json,
+    "parquet": read_parquet,
+}
 
 
-def _read_below_header(path: str, form: str) -> Iterator[Row]:
-    rows = (_read_csv if form == "csv" else read_tsv)(path)
-    header = next(filter(None, (row.cells for row in rows)), None)
-    if header is None:
-        raise errors.InputError(f"{path}: is empty")
-    if form == "tsv":
-        header = list(map(_unquoted, header))
-    check_header(path, header)
-    is_warned = False
-    rows = _filled(rows, header)
-    for row in _without_quotes(path, rows, header) if form == "tsv" else rows:
-        cells = row.cells
-        if len(cells) != len(header):
-            raise errors.InputError(
-                f"{row.where}: {len(cells)} columns, but the header has "
-                f"{len(header)}{_other_separator(header, form)}"
-                f"{_open_quote(cells, form)}"
-            )
-        if is_header_again(cells, header):
-            raise errors.InputError(f"{row.where}: {HEADER_AGAIN}")
-        quoted = next((x for x in cells if _SPACE_AND_QUOTES.match(x)), None)
-        if form == "csv" and quoted is not None and not is_warned:
-            is_warned = True
-            errors.warn_once(
-                f"{row.where}: the quotation marks of {quoted[:40]!r} are "
-                "text, as a space is before the first one"
-            )
-        yield Row(path, row.line, dict(zip(header, cells, strict=True)))
-
-
-def check_header(path: str, header: Sequence[str]) -> None:
-    """Refuses columns of the same name, one of which would be lost."""
-    name = errors.repeated(filter(None, header))
-    if name is not None:
-        raise errors.InputError(
-            f"{path}: the header names the column {name!r} twice"
-        )
-
-
-def _without_quotes(
-    path: str, rows: Iterator[Row], header: Sequence[str]
-) -> Iterator[Row]:
-    """Yields the rows of a .tsv without quotation marks around cells.
-
-    The first cell with an open quotation decides how the rows from there on are
-    read. In those before it, a tab or newline always separates.
-
-    Raises:
-      InputError: the lines of a table of one column may be texts, or parts of
-        quoted texts.
-    """
-    is_decided = False
-    for row in rows:
-        if not is_decided and any(map(_is_open, row.cells)):
-            is_decided = True
-            if _is_table(_read_csv(path, "\t"), header):
-                if not _is_table(read_tsv(path), header):
-                    for quoted in _filled(_read_csv(path, "\t"), header):
-                        if quoted.line >= row.line:
-                            yield quoted
-                    return
-                if len(header) == 1:
-                    raise errors.InputError(
-                        f"{row.where}: is it a text of several lines, or a "
-                        "text that begins with a quotation mark? In .csv and "
-                        ".jsonl, this is certain (--task_name=csv|jsonl)"
-                    )
-        yield row._replace(cells=list(map(_unquoted, row.cells)))
-
-
-def is_header_again(cells: Sequence[str], header: Sequence[str]) -> bool:
-    """Returns whether a row repeats the header, with a byte-order mark or not.
-
-    In a table of one column, it may be a text.
-    """
-    has_same_end = len(cells) > 1 and cells[-1] == header[-1]
-    return has_same_end and [cells[0].removeprefix("\ufeff"), *cells[1:]] == [
-        header[0].removeprefix("\ufeff"),
-        *header[1:],
-    ]
-
-
-def _filled(rows: Iterator[Row], header: Sequence[str]) -> Iterator[Row]:
-    """Skips blank lines, except in a table of one column."""
-    for row in rows:
-        if len(header) == 1:
-            yield row if row.cells else row._replace(cells=[""])
-        elif len(row.cells) > 1 or (row.cells and row.cells[0].strip()):
-            yield row
-
-
-def _is_table(rows: Iterator[Row], header: Sequence[str]) -> bool:
-    """Returns whether all rows have the header's number of columns."""
-    try:
-        return all(len(x.cells) == len(header) for x in _filled(rows, header))
-    except errors.InputError:
-        return False
+def require(
+    row: Row, name: str, form: str = "", flag: str | None = None
+) -> Any:
+    """Returns the cell of a named column; see Row.cell."""
+    del form
+    return row.cell(name, flag)
 
 
 def read_examples(
     paths: Sequence[str],
-    form: str,
+    form: str | None,
     *,
     text_column: str,
     text_pair_column: str | None = None,
@@ -478,11 +514,12 @@ def read_examples(
 
     Args:
       paths: the files.
-      form: one of FORMATS.
+      form: see `read_named`.
       text_column: name of the column of the text, or of the first text of a
         pair.
       text_pair_column: name of the column of the second text.
-      label_column: None for examples without labels.
+      label_column: None for examples without labels. The label is a text, or a
+        list of texts where the cell is one.
       label_columns: names of columns of 0 or 1, one for each label; they
         replace label_column.
       id_column: None numbers the examples.
@@ -492,120 +529,21 @@ def read_examples(
     second: tuple[str, ...] = ()
     label: str | list[str] | None = None
     for number, row in enumerate(read_named(paths, form)):
-        if number == 0 and not text_pair_column:
-            _warn_of_pair(row, text_column)
-        cell = require(row, text_column, form, "--text_column")
-        first = _text(row, text_column, cell)
+        first = row.text(text_column, "--text_column")
         if text_pair_column:
-            cell = require(row, text_pair_column, form, "--text_pair_column")
-            second = (_text(row, text_pair_column, cell),)
+            second = (row.text(text_pair_column, "--text_pair_column"),)
         if label_column:
-            cell = require(row, label_column, form, "--label_column")
-            label = _label(row, label_column, cell)
+            label = row.texts(label_column, "--label_column")
+            if not isinstance(row.cells[label_column], list):
+                label = "".join(label)
         if label_columns:
-            label = [
-                name for name in label_columns if _is_true(row, name, form)
-            ]
-        guid = str(number)
-        if id_column:
-            cell = require(row, id_column, form, "--id_column")
-            guid = _as_text(row, id_column, cell)
+            label = [name for name in label_columns if _is_true(row, name)]
+        guid = row.text(id_column, "--id_column") if id_column else str(number)
         if have_kept:
             for name in kept_columns:
-                require(row, name, form, "--keep_columns")
+                row.cell(name, "--keep_columns")
         kept = tuple(_shown(row.cells.get(name)) for name in kept_columns)
         yield Example(row.path, row.line, guid, first, second, label, kept)
-
-
-def _warn_of_pair(row: Row, name: str) -> None:
-    """Warns if a column of a text has a usual partner, which is not read."""
-    partner = _PARTNERS.get(name)
-    for a, b in (("1", "2"), ("a", "b"), ("A", "B")):
-        if name.endswith(a):
-            partner = name.removesuffix(a) + b
-    if partner in row.cells:
-        errors.warn_once(
-            f"{row.path}: column {partner!r} is not read; "
-            f"--text_pair_column={partner} makes pairs of it and {name!r}"
-        )
-
-
-def require(
-    row: Row, name: str, form: str = "csv", flag: str | None = None
-) -> Any:
-    """Returns the cell of a named column.
-
-    Args:
-      row: a row from read_named.
-      name: the column.
-      form: one of FORMATS.
-      flag: the flag that chooses the column, if there is one.
-
-    Raises:
-      InputError: there is no such column.
-    """
-    if name not in row.cells:
-        names = list(row.cells)
-        shown = errors.listed(f"{x!r:.50}" for x in names)
-        chosen = f" ({flag} chooses it)" if flag else ""
-        if form not in ("csv", "tsv"):
-            raise errors.InputError(
-                f"{row.where}: no column {name!r}, only: {shown}{chosen}"
-            )
-        raise errors.InputError(
-            f"{row.path}:1: no column {name!r}{chosen} in the first line, "
-            f"which must be the header; read as the header: {shown}"
-            f"{_other_separator(names, form)}"
-        )
-    return row.cells[name]
-
-
-def _other_separator(header: Sequence[str], form: str) -> str:
-    """Returns a hint for a message if the header is not of this form."""
-    if form in _SEPARATORS and header[0].lstrip().startswith(("{", "[")):
-        return f"; the file seems to be JSON, but is read as {form}"
-    separators = [s for s in _SEPARATORS.get(form, "") if s in header[0]]
-    if len(header) > 1 or not separators:
-        return ""
-    return (
-        f"; the header seems to be separated by {separators[0]!r}, but csv "
-        "wants commas and tsv tabs (--task_name=csv|tsv)"
-    )
-
-
-def _unquoted(cell: str) -> str:
-    inner = cell[1:-1].replace('""', "")
-    if len(cell) < 2 or cell[0] != '"' or cell[-1] != '"' or '"' in inner:
-        return cell
-    return cell[1:-1].replace('""', '"')
-
-
-def _is_open(cell: str) -> bool:
-    """Returns whether a cell begins with a quotation that does not end."""
-    return cell.startswith('"') and cell.count('"') % 2 == 1
-
-
-def _open_quote(cells: Sequence[str], form: str) -> str:
-    """Returns a hint for a message if a quoted cell is not closed."""
-    if form != "tsv" or not cells or cells[-1].count('"') % 2 == 0:
-        return ""
-    return "; text of several lines needs quotes and commas (--task_name=csv)"
-
-
-def _text(row: Row, name: str, value: Any) -> str:
-    """Returns a text; JSON's null is an empty one, like an empty cell."""
-    return "" if value is None else _as_text(row, name, value)
-
-
-def _label(row: Row, name: str, value: Any) -> str | list[str]:
-    def word(value: Any) -> str:
-        if isinstance(value, bool):
-            return str(value).lower()
-        return _as_text(row, name, value)
-
-    if value is None:
-        return ""
-    return list(map(word, value)) if isinstance(value, list) else word(value)
 
 
 def _shown(value: Any) -> str:
@@ -615,9 +553,9 @@ def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _is_true(row: Row, name: str, form: str) -> bool:
+def _is_true(row: Row, name: str) -> bool:
     """Returns whether a row has the label of a column of 0 or 1."""
-    value = require(row, name, form, "--label_columns")
+    value = row.cell(name, "--label_columns")
     truth = _TRUTHS.get(str(value).strip().lower())
     if truth is None:
         raise errors.InputError(
@@ -625,23 +563,3 @@ def _is_true(row: Row, name: str, form: str) -> bool:
             "column of --label_columns"
         )
     return truth
-
-
-def _as_text(row: Row, name: str, value: Any) -> str:
-    is_text = isinstance(value, (str, int, float))
-    is_text = is_text and not isinstance(value, bool)
-    # JSON's NaN and Infinity denote missing values.
-    if not is_text or (isinstance(value, float) and not math.isfinite(value)):
-        raise errors.InputError(
-            f"{row.where}: {name!r} is no text but {value!r:.40}"
-        )
-    text = str(value)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        # JSON can contain "\ud800", half of a pair, which UTF-8 cannot.
-        raise errors.InputError(
-            f"{row.where}: {name!r} holds {text[error.start]!r}, "
-            "which is no character"
-        ) from None
-    return text

@@ -12,7 +12,7 @@ remote files to code that reads disks only.
 import bz2
 import contextlib
 import errno
-import fnmatch
+import functools
 import glob
 import gzip
 import hashlib
@@ -24,7 +24,10 @@ import shutil
 import stat
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from typing import Any
+
+from absl import logging
 
 from foundation import errors
 
@@ -107,42 +110,68 @@ def size(path: str) -> int:
     return os.path.getsize(path)
 
 
-def matches(pattern: str) -> list[str]:
-    r"""Returns the paths that match a pattern in which \ quotes a character.
+def find_files(patterns: str, flag: str = "input_file") -> list[str]:
+    """Returns the files of a comma-separated list of names and globs.
+
+    A file that is named twice is returned once, with a warning.
 
     Raises:
-      OSError: a folder cannot be read. Its files must not be left out.
+      InputError: one of them matches no file.
     """
-    if is_remote(pattern):
-        return gfile().glob(pattern)
-    quoted = re.sub(r"\\(.)", lambda found: glob.escape(found[1]), pattern)
-    # As TensorFlow names files without a folder: manifests have these names.
-    folder = "" if os.path.dirname(pattern) else os.path.join(".", "")
-    return [*_disk_matches(folder + quoted)]
+    paths, found = [], functools.cache(_files)
+    for pattern in split_names(patterns, lambda name: bool(found(name))):
+        if not found(pattern):
+            problem = "no such file"
+            if exists(pattern) or matches(pattern):
+                folder = pattern.rstrip("/")
+                problem = f"is a directory: name its files, e.g. {folder}/*"
+            raise errors.InputError(f"--{flag}={pattern}: {problem}")
+        paths.extend(found(pattern))
+    if not paths:
+        raise errors.InputError(f"--{flag}: names no file")
+    by_place: dict[str, str] = {}
+    for path in paths:
+        by_place.setdefault(real(path), path)
+    if len(by_place) < len(paths):
+        again = errors.repeated(map(real, paths))
+        logging.warning(
+            f"--{flag}: names {len(paths) - len(by_place)} file(s) again, e.g. "
+            f"{again}; each file is read once"
+        )
+    return list(by_place.values())
 
 
-def _disk_matches(pattern: str) -> Iterator[str]:
-    """Yields the same as glob.glob, which takes unreadable folders for empty.
+def _files(pattern: str) -> list[str]:
+    """Returns the files of a name or a glob, without directories."""
+    if not is_remote(pattern):  # Manifests name files without double slashes.
+        pattern = re.sub("/{2,}", "/", pattern)
+    # A name may contain brackets, which are special in a pattern.
+    found = [pattern] if exists(pattern) else matches(pattern)
+    # In parallel: a bucket needs a request for each.
+    with futures.ThreadPoolExecutor(16) as pool:
+        are_folders = pool.map(is_folder, found)
+        return [
+            path for path, x in zip(found, are_folders, strict=True) if not x
+        ]
 
-    Hidden names match only a pattern that begins with a dot.
+
+def matches(pattern: str) -> list[str]:
+    """Returns the sorted paths that match a glob, without hidden names.
+
+    A folder that exists is taken by its name, also if it has brackets. A hidden
+    name matches only a pattern that begins with a dot.
     """
     folder, name = os.path.split(pattern)
-    folders = [folder]
-    if glob.has_magic(folder):
-        folders = [*_disk_matches(folder)]
-    for folder in folders:
-        if glob.has_magic(name):
-            inner = folder or os.curdir
-            listed = os.listdir(inner) if is_folder(inner) else []
-            for found in fnmatch.filter(listed, name):
-                if name.startswith(".") or not found.startswith("."):
-                    yield os.path.join(folder, found)
-        elif name:
-            path = os.path.join(folder, name)
-            if exists(path) or os.path.islink(path):
-                yield path
-        elif is_folder(folder):
-            yield os.path.join(folder, "")
+    is_name = is_folder(folder or ".")
+    if not is_remote(pattern):
+        quoted = glob.escape(folder) if is_name else folder
+        return sorted(glob.glob(os.path.join(quoted, name)))
+    quoted = escaped(folder) if is_name else folder
+    return [
+        path
+        for path in sorted(gfile().glob(os.path.join(quoted, name)))
+        if name.startswith(".") or not os.path.basename(path).startswith(".")
+    ]
 
 
 def folder_of(weights: str) -> str:
@@ -308,11 +337,8 @@ def open_binary(path: str) -> BinaryFile:
     Raises:
       InputError: it is a pointer of Git LFS.
     """
-    file: BinaryFile = (
-        _RemoteFile(path)
-        if is_remote(path)
-        else io.BufferedReader(_DiskFile(path))
-    )
+    open_raw = _RemoteFile if is_remote(path) else _DiskFile
+    file = io.BufferedReader(open_raw(path))
     if file.seekable():  # A pipe is not.
         start = file.read(len(_POINTER))
         file.seek(0)
@@ -387,7 +413,7 @@ def decompressed(path: str, raw: BinaryFile) -> Iterator[BinaryFile]:
         elif ending(path) == ".zst":
             import pyarrow as pa  # Python has no zstd before 3.14.
 
-            yield pa.CompressedInputStream(raw, "zstd")
+            yield io.BufferedReader(pa.CompressedInputStream(raw, "zstd"))
         else:
             yield raw
     except (EOFError, zlib.error, gzip.BadGzipFile):

@@ -82,10 +82,8 @@ def test_the_field_of_json_lines_is_a_flag(corpus, capfd):
     (corpus / "docs.jsonl").write_text(line * 9)
     flags = {"input_file": f"{corpus}/docs.jsonl", "vocab_size": 120}
     with pytest.raises(SystemExit):
-        create(corpus, **flags)
-    assert (
-        "docs.jsonl: holds JSON lines; give --input" in capfd.readouterr().err
-    )
+        create(corpus, **flags, input_format="jsonl", text_column="txt")
+    assert "docs.jsonl:1: no column 'txt'" in capfd.readouterr().err
     made = create(corpus, **flags, input_format="jsonl", text_column="body")
     assert not {"z", "##z"} & set(made.tokens)
     assert any("jump" in token for token in made.tokens)

@@ -20,7 +20,7 @@ import tiny_runs
 from pyarrow import parquet
 
 import extract_features
-from data import corpus, text_files
+from data import text_files
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from jobs import streaming
@@ -135,17 +135,17 @@ def test_a_line_that_is_not_utf_8_is_named_before_any_work(root, capsys):
 
 def test_a_file_is_read_block_by_block(tmp_path, monkeypatch):
     path = tmp_path / "in.txt.gz"
-    count = 3 * corpus.BLOCK_BYTES
+    count = 3 * text_files.BLOCK_BYTES
     path.write_bytes(gzip.compress(b"a\n" * (count // 2)))
     taken = []
-    blocks = corpus.read_blocks
+    blocks = text_files.read_blocks
 
     def read_blocks(paths):
         for block in blocks(paths):
             taken.append(block)
             yield block
 
-    monkeypatch.setattr(corpus, "read_blocks", read_blocks)
+    monkeypatch.setattr(text_files, "read_blocks", read_blocks)
     lines = text_files.open_lines(str(path))
     assert lines.total == count // 2 and len(taken) == 3
     found = lines.read()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from data import corpus, workers
+from data import corpus, text_files, workers
 from data.pretraining import generation, instances
 from data.pretraining.recipe import Recipe
 from foundation import errors, file_system, progress
@@ -103,12 +103,14 @@ def estimate(recipe: Recipe, shards_at_once: int = 1) -> Estimate:
     )
 
 
-def _sample(recipe: Recipe) -> Iterator[corpus.Block]:
+def _sample(recipe: Recipe) -> Iterator[text_files.Block]:
     paths = recipe.input_files
     count = min(_FILES, len(paths))
     chosen = [paths[len(paths) * n // count] for n in range(count)]
     for path in chosen:
-        blocks = corpus.read_blocks([path], _BLOCK_BYTES, recipe.text_column)
+        blocks = corpus.read_blocks(
+            [path], recipe.input_format, recipe.text_column, _BLOCK_BYTES
+        )
         for block, _ in zip(blocks, range(_FILES // len(chosen)), strict=False):
             yield block
 

@@ -37,7 +37,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from data import corpus, manifest, records, workers
+from data import corpus, manifest, records, text_files, workers
 from data.pretraining import (
     instances,
     masking,
@@ -103,7 +103,7 @@ def make(
     pool: workers.Workers,
     group: ShardGroup = ALL_SHARDS,
     allow_single_document: bool = False,
-    blocks: Iterable[corpus.Block] | None = None,
+    blocks: Iterable[text_files.Block] | None = None,
 ) -> manifest.Manifest | None:
     """Makes the shards of a recipe and their manifest.
 
@@ -127,7 +127,7 @@ def make(
     work_dir.unmap()  # An earlier call may have mapped another text.
     if blocks is None:
         blocks = corpus.read_blocks(
-            recipe.input_files, text_column=recipe.text_column
+            recipe.input_files, recipe.input_format, recipe.text_column
         )
     prefix = manifest_path.removesuffix(manifest.SUFFIX)
     words_path = prefix + manifest.VOCABULARY_SUFFIX
@@ -198,7 +198,7 @@ def _make_shards(
     pool: workers.Workers,
     group: ShardGroup,
     allow_single_document: bool,
-    blocks: Iterable[corpus.Block],
+    blocks: Iterable[text_files.Block],
 ) -> dict[str, int]:
     """Makes the group's shards; returns the counts of all shards."""
     passes = recipe.pairing.dupe_factor
@@ -234,7 +234,7 @@ def _tokenize(
     recipe: Recipe,
     pool: workers.Workers,
     bar: progress.PhaseBar,
-    blocks: Iterable[corpus.Block],
+    blocks: Iterable[text_files.Block],
 ) -> dict[str, int]:
     """Completes the token store; returns its counts."""
     writer = work_dir.token_writer(recipe)
@@ -287,9 +287,11 @@ def _warn_of_prose(recipe: Recipe, encoded: work_dir.EncodedBlock) -> None:
         )
 
 
-def encode_block(recipe: Recipe, block: corpus.Block) -> work_dir.EncodedBlock:
+def encode_block(
+    recipe: Recipe, block: text_files.Block
+) -> work_dir.EncodedBlock:
     """Tokenizes one block of text; sentences without tokens are dropped."""
-    parsed = corpus.parse(block, recipe.input_format, recipe.text_column)
+    parsed = corpus.parse(block, recipe.input_format)
     if recipe.words is None:
         tokens, lengths = _encode(recipe, parsed.texts)
         stored = tokens

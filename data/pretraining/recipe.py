@@ -34,8 +34,7 @@ class Recipe:
       input_files: the text files, in order.
       input_digests: digests of the files' contents, from `digest_files`.
       input_format: one of corpus.FORMATS.
-      text_column: name of the column of Parquet tables or JSON lines; see
-        corpus.find_text.
+      text_column: see corpus.read_blocks.
       output_files: the shards, in order.
       work_dir: local directory of intermediate files; the only attribute that
         does not affect the shards' bytes.
@@ -51,7 +50,7 @@ class Recipe:
     input_files: tuple[str, ...]
     input_digests: tuple[str, ...]
     input_format: str
-    text_column: str | None = None
+    text_column: str = "text"
     output_files: tuple[str, ...]
     work_dir: str
     tokenizer: wordpiece.Tokenizer
@@ -102,7 +101,7 @@ class Recipe:
             flags["pack_sequences"] = dataclasses.asdict(self.packing)
         if self.words is not None:
             flags["words"] = self.words
-        if self.text_column is not None:
+        if self.text_column != "text":
             flags["text_column"] = self.text_column
         result = stamp.flags("records", flags)
         for name, value, shown in (

@@ -105,7 +105,7 @@ def count_words(
     normalization: normalization_lib.Normalization,
     *,
     input_format: str = "sentences",
-    text_column: str | None = None,
+    text_column: str = "text",
     progress: Callable[[int], object] = lambda file_bytes: None,
 ) -> WordCounter:
     """Counts the words of files.
@@ -114,16 +114,13 @@ def count_words(
       paths: files of text, possibly compressed, or Parquet tables.
       normalization: how text becomes words.
       input_format: one of corpus.FORMATS.
-      text_column: name of the column of Parquet tables or JSON lines; see
-        corpus.find_text.
+      text_column: see corpus.read_blocks.
       progress: is called with numbers of bytes that were read.
     """
-    # Words do not depend on sentences.
-    if input_format == "paragraphs":
-        input_format = "sentences"
     counter = WordCounter(normalization)
-    for block in corpus.read_blocks(paths, text_column=text_column):
-        parsed = corpus.parse(block, input_format, text_column)
+    for block in corpus.read_blocks(paths, input_format, text_column):
+        # Words do not depend on sentences.
+        parsed = corpus.parse(block, "sentences")
         counter.add(parsed.texts)
         counter.invalid_bytes += parsed.counts["invalid_bytes"]
         progress(block.file_bytes)

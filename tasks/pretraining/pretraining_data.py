@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from data import corpus, manifest, pipelines, records, schema
+from data import manifest, pipelines, records, schema
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors, file_system
 from modeling.config import BertConfig
@@ -104,7 +104,7 @@ def _warn_of_overlap(input_file: list[str], eval_file: list[str]) -> None:
 def _find_files(patterns: str, flag: str) -> list[str]:
     """Returns the shards; leaves out other files that DIR/* matches."""
     endings_beside = manifest.SUFFIX, manifest.VOCABULARY_SUFFIX
-    files = corpus.find_files(patterns, flag)
+    files = file_system.find_files(patterns, flag)
     paths = [path for path in files if not path.endswith(endings_beside)]
     if not paths:
         raise errors.InputError(f"--{flag}={patterns}: names no shard")

@@ -25,6 +25,6 @@ def small_tasks():
         patch.setattr(
             generation.corpus,
             "read_blocks",
-            lambda paths, text_column: blocks(paths, 2000),
+            lambda *options: blocks(*options, 2000),
         )
         yield

@@ -7,7 +7,6 @@ TensorFlow's file system in memory, ram://, takes the part of a bucket.
 
 import bz2
 import errno
-import glob
 import gzip
 import hashlib
 import json
@@ -130,49 +129,6 @@ def test_only_what_is_not_there_is_missing(tmp_path, monkeypatch):
         assert caught.value.filename == str(file)
 
 
-def test_a_pattern_matches_what_glob_matches(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("a/1.txt", "a/.2.txt", "b/1.txt", "b/[3].txt", ".c/1.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "d.txt").symlink_to("nowhere")
-    relative = (
-        "*",
-        "*.txt",
-        "*/*.txt",
-        "*/.*",
-        "?/1.txt",
-        "[ab]/1*",
-        "a/1.txt",
-    )
-    relative += ("**", "*/", "a/", "e/*", "d.txt/*", "d.txt", ".c/*", "a/*/*")
-    for pattern in (*relative, "./*", f"{tmp_path}/*/*", f"{tmp_path}/a/1.txt"):
-        found = file_system.matches(pattern)
-        start = "" if "/" in pattern else "./"
-        assert sorted(found) == sorted(glob.glob(start + pattern)), pattern
-    assert file_system.matches(r"*/\[3\].txt") == ["b/[3].txt"]
-
-
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
-@pytest.mark.parametrize("pattern", ["a/*", "*/*.txt", "*/b/*"])
-def test_an_unreadable_folder_is_not_an_empty_one(
-    tmp_path, monkeypatch, number, pattern
-):
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    inner = str(tmp_path / "a" / "b" if "b" in pattern else tmp_path / "a")
-    listdir = os.listdir
-
-    def fail(path):
-        if path == inner:
-            raise OSError(number, os.strerror(number), path)
-        return listdir(path)
-
-    monkeypatch.setattr(os, "listdir", fail)
-    with pytest.raises(OSError) as caught:
-        file_system.matches(os.path.join(tmp_path, pattern))
-    assert (caught.value.errno, caught.value.filename) == (number, inner)
-
-
 def test_a_digest_is_that_of_the_bytes(folder):
     atomic.write_bytes(f"{folder}/a", b"\x00\xff" * 3_000_000)
     expected = hashlib.sha256(b"\x00\xff" * 3_000_000).hexdigest()
@@ -277,3 +233,95 @@ def test_a_remote_path_imports_tensorflow_as_the_commands_do(repository):
         env={k: v for k, v in os.environ.items() if not k.startswith("TF_")},
         check=True,
     )
+
+
+def test_names_and_globs_are_expanded_in_order(tmp_path):
+    for name in ("b1", "b0", "a", "c"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "b2").mkdir()
+    found = file_system.find_files(f"{tmp_path}/c, {tmp_path}/b*")
+    assert found == [f"{tmp_path}/{name}" for name in ("c", "b0", "b1")]
+
+
+def test_a_file_that_is_named_twice_is_read_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.txt", "a.txt"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "a.txt")
+    names = f"b.txt,*.txt,./b.txt,{tmp_path}/b.txt,link"
+    assert file_system.find_files(names) == ["b.txt", "a.txt"]
+    assert f"names 4 file(s) again, e.g. {tmp_path}/b.txt; each" in caplog.text
+    assert len(caplog.records) == 1
+
+
+def test_double_slashes_are_joined(tmp_path):
+    (tmp_path / "a").write_text("x")
+    for name in ("a", "a*"):
+        assert file_system.find_files(f"{tmp_path}//{name}") == [
+            f"{tmp_path}/a"
+        ]
+
+
+def test_brackets_of_a_name_are_no_pattern(tmp_path):
+    for name in ("a[1].txt", "a1.txt"):
+        (tmp_path / name).write_text("x")
+    named = f"{tmp_path}/a[1].txt"
+    assert file_system.find_files(named) == [named]
+    assert file_system.find_files(f"{tmp_path}/a[12].txt") == [
+        f"{tmp_path}/a1.txt"
+    ]
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a\\b", "a*b", "a?b", "a{b,c}"])
+def test_the_name_of_a_folder_is_no_pattern(tmp_path, name):
+    paths = []
+    for folder in (name, "a1", "axb", "ab"):
+        (tmp_path / folder).mkdir()
+        for file in ("x1", "x2"):
+            (tmp_path / folder / file).write_text("x")
+            paths.append(f"{tmp_path}/{folder}/{file}")
+    folder = tmp_path / name
+    assert file_system.find_files(f"{folder}/x*,{folder}/x[1]") == paths[:2]
+    assert file_system.find_files(f"{folder}/x2,{folder}/x1") == paths[1::-1]
+
+
+def test_a_name_may_contain_commas(tmp_path):
+    for name in ("a,b.txt", "c", "d", "c,d"):
+        (tmp_path / name).write_text("x")
+    c, d, both = (f"{tmp_path}/{name}" for name in ("c", "d", "a,b.txt"))
+    assert file_system.find_files(f"{c},{both}, {d}") == [c, both, d]
+    with pytest.raises(errors.InputError, match="--input_file=x: no such"):
+        file_system.find_files(",".join("x" * 5000))
+
+
+@pytest.mark.parametrize("pattern", ["wiki", "wiki/", "wi*"])
+def test_a_directory_in_place_of_its_files_is_named(tmp_path, pattern):
+    (tmp_path / "wiki").mkdir()
+    pattern = f"{tmp_path}/{pattern}"
+    with pytest.raises(errors.InputError) as caught:
+        file_system.find_files(pattern)
+    assert str(caught.value) == (
+        f"--input_file={pattern}: is a directory: name its files, e.g. "
+        f"{pattern.rstrip('/')}/*"
+    )
+
+
+@pytest.mark.parametrize("pattern", ["none.txt", "x*.txt"])
+def test_patterns_without_files_are_named(tmp_path, pattern):
+    with pytest.raises(errors.InputError, match="--input_file=.*no such file"):
+        file_system.find_files(f"{tmp_path}/{pattern}")
+    with pytest.raises(errors.InputError, match="--input_file: names no file"):
+        file_system.find_files(" , ")
+
+
+def test_hidden_files_are_named_in_full_only(tmp_path):
+    for name in ("a.txt", ".a.txt.0123.incomplete", ".DS_Store"):
+        (tmp_path / name).write_text("x")
+    assert file_system.find_files(f"{tmp_path}/*") == [f"{tmp_path}/a.txt"]
+    assert file_system.find_files(f"{tmp_path}//*") == [f"{tmp_path}/a.txt"]
+    assert file_system.find_files(f"file://{tmp_path}/*") == [
+        f"file://{tmp_path}/a.txt"
+    ]
+    assert file_system.find_files(f"{tmp_path}/.D*") == [
+        f"{tmp_path}/.DS_Store"
+    ]

@@ -83,9 +83,7 @@ def test_the_sample_is_taken_from_all_files(recipe, tmp_path):
 def test_an_error_names_the_users_file(recipe):
     path = pathlib.Path(recipe.input_files[0])
     path.write_bytes(b"Good.\n" + bytes(range(128, 256)) + b"\n")
-    with pytest.raises(
-        errors.InputError, match=f"{path.name}: line 2: not UTF"
-    ):
+    with pytest.raises(errors.InputError, match=f"{path.name}:2: not UTF"):
         dry_run.estimate(recipe)
 
 

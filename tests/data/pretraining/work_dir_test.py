@@ -190,9 +190,9 @@ def test_a_full_disk_is_named_with_the_file(text, tmp_path, monkeypatch, name):
 
 def test_bad_text_names_its_file_and_leaves_nothing(text, tmp_path):
     bad = tmp_path / "bad.txt"
-    bad.write_bytes("a b.\n".encode("utf-16"))
+    bad.write_bytes(("a b.\n" * 9).encode("utf-16"))
     recipe = recipe_for((text, str(bad)), tmp_path)
-    with pytest.raises(errors.InputError, match="bad.txt: line 1"):
+    with pytest.raises(errors.InputError, match="bad.txt:1: not UTF"):
         make(recipe)
     assert [x.name for x in tmp_path.iterdir()] == ["bad.txt"]
 
