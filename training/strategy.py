@@ -32,6 +32,10 @@ _VERSIONS = {
     "12": {"cufft": 11, "cusolver": 11},
     "13": {"cufft": 12, "cusolver": 12},
 }
+# Types of processes that train, by the name in TF_CONFIG: TensorFlow 1 called
+# the chief master.
+_TRAINING = {"chief": "chief", "master": "chief", "worker": "worker"}
+Cluster = tf.distribute.cluster_resolver.ClusterResolver
 _INSTALL = "pip install 'tensorflow[and-cuda]'"
 
 
@@ -53,12 +57,16 @@ def create(
         tpu: the flags of the TPU, for the name "tpu".
 
     Raises:
-        InputError: the hardware is not there.
+        InputError: the hardware is not there, or this process is none of those
+            that train.
     """
     if name not in NAMES:
         raise errors.InputError(f"--strategy={name}: not one of {NAMES}")
     precision.forbid_tf32()
-    if name == "auto" and not one_machine and _num_workers() > 1:
+    cluster = None
+    if name == "multi_worker_mirrored" or (name == "auto" and not one_machine):
+        cluster = _cluster()
+    if name == "auto" and _num_processes(cluster) > 1:
         name = "multi_worker_mirrored"
         if num_replicas is not None:
             raise errors.InputError(
@@ -74,6 +82,8 @@ def create(
         _call_early(tf.config.experimental.set_memory_growth, gpu, True)
     if not gpus:
         _warn_of_unused_gpus()
+    if name == "multi_worker_mirrored":
+        return _on_all_machines(cluster)
     return _on_this_machine(name, num_replicas, len(gpus))
 
 
@@ -173,21 +183,23 @@ def _is_loadable(name: str) -> bool:
     return False
 
 
+def _on_all_machines(cluster: Cluster | None) -> tf.distribute.Strategy:
+    if cluster is None:
+        raise errors.InputError(
+            "--strategy=multi_worker_mirrored: the environment variable "
+            "TF_CONFIG names no workers"
+        )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster)
+    if threading.current_thread() is threading.main_thread():
+        # TensorFlow has replaced the handler by one that ignores SIGTERM.
+        handler = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+        signal.signal(signal.SIGTERM, handler)
+    return strategy
+
+
 def _on_this_machine(
     name: str, num_replicas: int | None, gpus: int
 ) -> tf.distribute.Strategy:
-    if name == "multi_worker_mirrored":
-        if _num_workers() < 1:
-            raise errors.InputError(
-                "--strategy=multi_worker_mirrored: the environment variable "
-                "TF_CONFIG names no workers"
-            )
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        if threading.current_thread() is threading.main_thread():
-            # TensorFlow has replaced the handler by one that ignores SIGTERM.
-            handler = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
-            signal.signal(signal.SIGTERM, handler)
-        return strategy
     count = num_replicas or (1 if name == "one_device" else max(gpus, 1))
     if gpus and count > gpus:
         raise errors.InputError(
@@ -243,19 +255,55 @@ def _call_early(function, *arguments) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Process:
+    """Which of the cluster's processes this one is."""
+
+    type: str = ""
+    index: int = -1
+
+
+@dataclasses.dataclass(frozen=True)
 class _TfConfig:
     """What is read of the environment variable TF_CONFIG."""
 
-    cluster: dict[str, list[str] | dict[str, str]] = dataclasses.field(
-        default_factory=dict
+    cluster: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    task: _Process = _Process()
+
+
+def _cluster() -> Cluster | None:
+    """Returns the processes that train; None if TF_CONFIG has no cluster.
+
+    Raises:
+      InputError: this process is none of them.
+    """
+    text = os.environ.get("TF_CONFIG") or "{}"
+    values = file_system.parse_json(text.encode(), "TF_CONFIG")
+    config = metadata.convert(values, _TfConfig, "TF_CONFIG")
+    if not config.cluster:
+        return None
+    training = {
+        _TRAINING[kind]: addresses
+        for kind, addresses in config.cluster.items()
+        if kind in _TRAINING
+    }
+    kind, index = _TRAINING.get(config.task.type, ""), config.task.index
+    if index not in range(len(training.get(kind, []))):
+        raise errors.InputError(
+            f"TF_CONFIG: task: type={config.task.type!r}, index={index}: only "
+            f"the cluster's processes of the types {', '.join(_TRAINING)} "
+            "train; do not start this command as another one"
+        )
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(training),
+        task_type=kind,
+        task_id=index,
+        rpc_layer="grpc",
     )
 
 
-def _num_workers() -> int:
-    text = os.environ.get("TF_CONFIG", "{}")
-    values = file_system.parse_json(text.encode(), "TF_CONFIG")
-    cluster = metadata.convert(values, _TfConfig, "TF_CONFIG").cluster
-    return len(cluster.get("worker", [])) + len(cluster.get("chief", []))
+def _num_processes(cluster: Cluster | None) -> int:
+    jobs = cluster.cluster_spec().as_dict() if cluster else {}
+    return sum(len(addresses) for addresses in jobs.values())
 
 
 def _tpu_strategy(tpu: settings.Devices) -> tf.distribute.Strategy:

@@ -4,6 +4,7 @@ pytest tests/training/hardware_test.py
 """
 
 import glob
+import json
 import os
 import pathlib
 import signal
@@ -20,6 +21,13 @@ from jobs import assembly
 from training import precision, settings, strategy
 
 CLUSTER = '{"cluster": {"worker": ["a:1", "b:1"]}}'
+
+
+def task(kind, *index):
+    """Returns the TF_CONFIG of a process of a cluster."""
+    jobs = {"master": ["c:1"], "worker": ["a:1", "b:1"], "ps": ["d:1"]}
+    names = {"type": kind} | dict(zip(["index"], index, strict=False))
+    return json.dumps({"cluster": jobs, "task": names})
 
 
 def pretend(monkeypatch, *, gpus=0, tpus=0, capability=(8, 0)):
@@ -44,6 +52,25 @@ def test_without_a_gpu_auto_takes_the_cpu(monkeypatch):
     assert strategy.is_chief(made)
     assert not strategy.is_multi_worker(made)
     assert not strategy.is_one_cpu(strategy.create("mirrored"))
+    monkeypatch.setenv("TF_CONFIG", "")
+    assert strategy.is_one_cpu(strategy.create())
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "job"), [("master", 0, "chief"), ("worker", 1, "worker")]
+)
+def test_the_cluster_is_the_processes_that_train(monkeypatch, kind, index, job):
+    seen = []
+    monkeypatch.setattr(
+        tf.distribute, "MultiWorkerMirroredStrategy", seen.append
+    )
+    monkeypatch.setenv("TF_CONFIG", task(kind, index))
+    strategy.create()
+    (cluster,) = seen
+    jobs = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
+    assert cluster.cluster_spec().as_dict() == jobs
+    assert (cluster.task_type, cluster.task_id) == (job, index)
+    assert cluster.rpc_layer == "grpc"
 
 
 def test_a_runner_without_a_shared_folder_stays_on_one_machine(monkeypatch):
@@ -61,17 +88,22 @@ def test_a_runner_without_a_shared_folder_stays_on_one_machine(monkeypatch):
         ("auto", 0, "{}", "--num_replicas=0: must be at least 1"),
         ("one_device", 2, "{}", "--strategy=one_device does not take it"),
         ("tpu", 8, "{}", "--strategy=tpu does not take it"),
-        ("auto", 2, CLUSTER, "not possible with the workers that TF_CONFIG"),
+        ("auto", 2, task("worker", 1), "not possible with the workers that TF_CONFIG"),
         (
             "multi_worker_mirrored",
             2,
-            CLUSTER,
+            task("master", 0),
             "--strategy=multi_worker_mirrored does not take it",
         ),
         ("multi_worker_mirrored", None, "{}", "TF_CONFIG names no workers"),
         ("auto", None, "{", "TF_CONFIG:1: malformed JSON"),
         ("auto", None, "[]", "TF_CONFIG: expected object"),
         ("auto", None, '{"cluster": []}', "TF_CONFIG: cluster: "),
+        ("auto", None, CLUSTER, "TF_CONFIG: task: type='', index=-1: only"),
+        ("auto", None, task("evaluator", 0), "type='evaluator', index=0: only"),
+        ("auto", None, task("ps", 0), "type='ps', index=0: only"),
+        ("auto", None, task("worker", 2), "type='worker', index=2: only"),
+        ("auto", None, task("worker"), "type='worker', index=-1: only"),
         ("mirrored", 99, "{}", "--num_replicas=99: this process already has"),
     ],
     ids=lambda value: str(value)[:24],
