@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -27,14 +28,9 @@ _STEMS = {
     TEST: ("test",),
 }
 _ENDINGS = (".txt", ".conll", *word_files.TABLE_FORMS)
-# Prefixes in another form: b-per, B_PER, PER-B; other signs for O; brackets, as
-# in the files of CoNLL-2012: (PER*, *, *).
-_SPAN_LIKE = re.compile(
-    r"^\"?(?:[biesBIES][-_].|o$|0$|\*$|\(.)|.[-_][BIES]$|.\)$"
-)
 # Several tags for one word, as in B-PER|I-ORG.
 _SEVERAL = re.compile(r".[|/,;+ ][BIESLUM]-.")
-_MANY_TAGS = 500
+_SHOWN = 20  # Types in a remark.
 _CHECKED_AT_ONCE = 1024  # Sentences.
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
 
@@ -422,46 +418,45 @@ def _find_labels(
                 sentences.path,
                 several,
             )
-    if tag_scheme == tag_spans.PLAIN and scheme is None:
-        _warn_of_plain(sentences, kinds)
+    if scheme != tag_spans.PLAIN:
+        _remark_on_outside(sentences, tag_scheme)
     return tag_spans.labels(types or kinds, model_scheme)
 
 
-def _warn_of_plain(
-    sentences: word_files.Sentences, kinds: Sequence[str]
-) -> None:
-    """Warns of plain tags that may be a wrong column, integers or spans."""
-    path, tags = sentences.path, sentences.tags
-    assert tags is not None
-    if len(kinds) == 1:
-        logging.warning(
-            "%s: all words are %s: is --tag_column right?", path, kinds[0]
-        )
-    if all(map(str.isdecimal, kinds)):
-        logging.warning(
-            "%s: the tags are integers, such as %s; --tag_names=NAME,NAME,... "
-            "or a file says what they mean",
-            sentences.where(0),
-            tags[0],
-        )
+def _remark_on_outside(sentences: word_files.Sentences, scheme: str) -> None:
+    """Logs one line if words outside of entities are probably not tagged O."""
+    tags = Counter(sentences.tags)
+    if tag_spans.OUTSIDE in tags:
+        if scheme == tag_spans.PLAIN:
+            logging.warning(
+                "%s: no tag has a prefix as in B-PER, so every tag is a class, "
+                "O too, and there are no spans; --tag_scheme=plain if that is "
+                "right",
+                sentences.path,
+            )
         return
-    odd = [
-        kind
-        for kind in kinds
-        if kind == tag_spans.OUTSIDE or _SPAN_LIKE.search(kind)
+    words: Counter[str] = Counter()
+    for tag, count in tags.items():
+        words[tag_spans.type_of(tag, scheme) or tag] += count
+    if {*words} == {tag_spans.UNTYPED}:
+        return
+    shares = [
+        f"{kind} {100 * count / words.total():.0f} %"
+        for kind, count in words.most_common()
     ]
-    if odd:
-        digit = "no entity is the letter O, not the digit 0; "
-        logging.warning(
-            "%s: %s: no tag has a prefix as in B-PER, so every tag is a class "
-            "and there are no spans; %s--tag_scheme=plain if that is right",
-            sentences.where(list(tags).index(odd[0])),
-            ", ".join(odd[:3]),
-            digit if "0" in odd else "",
-        )
-    if len(kinds) > _MANY_TAGS:
-        text = "%s: %d different tags: is --tag_column right?"
-        logging.warning(text, path, len(kinds))
+    if len(shares) > _SHOWN:
+        shares[_SHOWN:] = ["..."]
+    first = max(words, key=words.__getitem__)
+    names = "; --tag_names=NAME,... names integers"
+    logging.warning(
+        "%s: no word has the tag O. The most frequent type, %r, is probably "
+        "that of words outside of entities: write O there%s; "
+        "--tag_scheme=plain if every tag is a class. The types: %s",
+        sentences.path,
+        first,
+        names if first.isdecimal() else "",
+        ", ".join(shares),
+    )
 
 
 def check(

@@ -198,9 +198,9 @@ def type_of(tag: str, scheme: str) -> str | None:
         return tag
     prefix, kind = split_tag(tag)
     if prefix == "":
-        hint = "; no entity is the letter O" if tag in ("0", "o") else ""
         raise errors.InputError(
-            f"tag {tag!r} is neither O nor a type after B-, I-, E- or S-{hint}"
+            f"tag {tag!r} is neither O, as of words outside of entities, nor a "
+            "type after B-, I-, E- or S-"
         )
     return kind or None
 
