@@ -88,7 +88,12 @@ def test_a_runner_without_a_shared_folder_stays_on_one_machine(monkeypatch):
         ("auto", 0, "{}", "--num_replicas=0: must be at least 1"),
         ("one_device", 2, "{}", "--strategy=one_device does not take it"),
         ("tpu", 8, "{}", "--strategy=tpu does not take it"),
-        ("auto", 2, task("worker", 1), "not possible with the workers that TF_CONFIG"),
+        (
+            "auto",
+            2,
+            task("worker", 1),
+            "not possible with the workers that TF_CONFIG",
+        ),
         (
             "multi_worker_mirrored",
             2,
