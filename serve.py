@@ -15,6 +15,7 @@ after it has answered the requests that it accepted.
 import asyncio
 import dataclasses
 import importlib.util
+import os
 import re
 from typing import Any, Literal
 
@@ -73,11 +74,12 @@ class ServeConfig:
         0.0,
         at_least=0,
     )
-    threads_per_batch: int = field(
-        "Threads that compute a batch; 0 for all cores. With 1, up to 4 "
-        "batches are computed at the same time: short texts take less "
-        "CPU time, a long text by itself takes longer.",
-        0,
+    threads_per_batch: int | None = field(
+        "Threads that compute a batch; 0 for all cores. Few threads take less "
+        "processor time, and up to 4 batches are computed at the same time; a "
+        "long text by itself takes longer. Without the flag: a quarter of the "
+        "cores, at least one.",
+        None,
         at_least=0,
     )
     max_request_bytes: int = field(
@@ -176,7 +178,9 @@ from foundation import errors
 def main(config: ServeConfig) -> None:
     """Loads the models and serves them until SIGTERM."""
     engine = _engine(config)
-    batching = _part(config, servable.Batching)
+    batching = dataclasses.replace(
+        _part(config, servable.Batching), threads_per_batch=_threads(config)
+    )
     servables = servable.open_all(config.models, engine, batching)
     logging.info("engine: %s", engine.name)
     watch = None
@@ -200,6 +204,13 @@ def main(config: ServeConfig) -> None:
     asyncio.run(serving.run(config.host, config.port))
 
 
+def _threads(config: ServeConfig) -> int:
+    """Returns the threads that compute a batch; 0 is all cores."""
+    if config.threads_per_batch is None:
+        return max(1, (os.cpu_count() or 1) // 4)
+    return config.threads_per_batch
+
+
 def _part(config: ServeConfig, kind: Any) -> Any:
     """Returns the flags that have the names of a dataclass's fields."""
     names = [x.name for x in dataclasses.fields(kind)]
@@ -212,7 +223,7 @@ def _engine(config: ServeConfig) -> served_model.Engine:
         import foundation.tensorflow_setup  # noqa: F401
         from export import tensorflow_engine
 
-        tensorflow_engine.set_threads(config.threads_per_batch)
+        tensorflow_engine.set_threads(_threads(config))
         return tensorflow_engine.ENGINE
     if importlib.util.find_spec("onnxruntime") is None:
         raise errors.InputError(
@@ -221,7 +232,7 @@ def _engine(config: ServeConfig) -> served_model.Engine:
         )
     from export import onnx_engine
 
-    return onnx_engine.make(config.threads_per_batch)
+    return onnx_engine.make(_threads(config))
 
 
 if __name__ == "__main__":

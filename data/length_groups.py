@@ -271,16 +271,21 @@ def _specs(
     features: Features,
     lengths: Sequence[int],
 ) -> dict[str, tf.TensorSpec]:
-    """Returns what all batches have in common with an example of them."""
+    """Returns what all batches have in common with an example of them.
+
+    Where the length is open, so is the number of rows: sets of different
+    batches are predicted by one graph.
+    """
     static = lengths[0] if len(lengths) == 1 else None
     windows = features.window_splits is not None and static is None
     shape = example["input_mask"].shape  # [B, S] or [B, K, S]
-    first = [shape[0], *([None] if windows else shape[1:-1]), static]
+    rows = None if static is None else shape[0]
+    first = [rows, *([None] if windows else shape[1:-1]), static]
     return {
         name: tf.TensorSpec(
             [*first, *x.shape[len(shape) :]]
             if name in ("input_mask", *features.ragged)
-            else x.shape,
+            else [rows, *x.shape[1:]],
             x.dtype,
         )
         for name, x in example.items()

@@ -296,7 +296,7 @@ class Model:
     def _task_outputs(self, inputs: list) -> np.ndarray:
         """Returns the logits or vectors of inputs, float32 [N, ...]."""
         (outputs,) = self._task_model.predict(
-            self._features(inputs), self._options.batch_size
+            self._features(inputs), self._options.batch_size, pads=False
         ).values()
         return outputs
 
@@ -598,7 +598,10 @@ class TaggingModel(Model):
         self._task_model, task_objective = opened.tagger()
         self.labels = list(task_objective.labels)
         self._tagger = Tagger.of_model(
-            opened.tagger_windows, self._task_model, opened.options.batch_size
+            opened.tagger_windows,
+            self._task_model,
+            opened.options.batch_size,
+            pads=False,
         )
 
     def _predict(self, inputs: list) -> list[list[Entity]]:

@@ -19,6 +19,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from export import served_model
@@ -264,7 +265,7 @@ def _list(rows: Sequence[Any]) -> bytes:
 
 
 def _encoded(value: Any) -> bytes:
-    return json.dumps(value).encode("ascii")
+    return msgspec.json.encode(value)
 
 
 def _num_real(values: np.ndarray, fill: int) -> int:

@@ -40,6 +40,8 @@ class Tagger:
         windows: settings.WindowSettings,
         task_model: TaskModel,
         batch_size: int,
+        *,
+        pads: bool = True,
     ) -> "Tagger":
         """Returns the tagger of a model.
 
@@ -47,6 +49,7 @@ class Tagger:
           windows: how words are arranged in windows.
           task_model: the model; its objective is a TaggingObjective.
           batch_size: windows per batch.
+          pads: see TaskModel.predict.
         """
         objective = task_model.builder.objective
         assert isinstance(objective, tagging.TaggingObjective)
@@ -54,7 +57,9 @@ class Tagger:
             windows=windows,
             tokenizer=task_model.start.tokenizer,
             objective=objective,
-            predictions=lambda x: task_model.predictions(x, batch_size),
+            predictions=lambda x: task_model.predictions(
+                x, batch_size, pads=pads
+            ),
             scores=task_model.model.scores if objective.has_crf else None,
         )
 

@@ -125,15 +125,13 @@ def model_logits(task_model: TaskModel, *, pads: bool) -> blocks.Logits:
 
     Args:
       task_model: the model.
-      pads: whether windows fewer than devices, as those of a single question,
-        are padded to a batch of predict_batch_size.
+      pads: see TaskModel.predict.
     """
-    config, strategy = task_model.config, task_model.builder.strategy
+    config = task_model.config
 
     def predictions(features: Features) -> Iterator[dict[str, np.ndarray]]:
-        batch_size = config.predict_batch_size
-        if not pads and len(features) <= strategy.num_replicas_in_sync:
-            batch_size = strategy.num_replicas_in_sync
-        return task_model.predictions(features, batch_size)
+        return task_model.predictions(
+            features, config.predict_batch_size, pads=pads
+        )
 
     return prompt.model_logits(predictions, config.devices.precision)

@@ -23,6 +23,7 @@ import extract_features
 import run_classifier
 import run_ner
 import run_squad
+from data import length_groups
 from export import api, opened_model, task_graphs
 from foundation import errors
 from modeling import crf
@@ -835,6 +836,37 @@ def test_a_saved_model_reads_questions_and_sentences_as_before(
     assert flags["document_context"] == "maximal"
     api.load(tiny_models / "fill_mask").save(tmp_path / "masks")
     assert not (tmp_path / "masks" / "run_config.json").exists()
+
+
+@pytest.mark.parametrize(
+    "task, item",
+    [
+        ("classification", "the cat"),
+        ("question_answering", ("Who lives?", "Mary lives in Paris.")),
+        ("token_classification", "Mary lives in Paris."),
+        ("sentence_embedding", "the cat"),
+    ],
+)
+def test_a_batch_has_no_more_rows_than_there_are(
+    task, item, tiny_models, monkeypatch
+):
+    counts = []
+    arrays = length_groups.OrderedBatches.arrays
+
+    def counted(self):
+        for batch in arrays(self):
+            counts.append(len(batch["input_mask"]))
+            yield batch
+
+    monkeypatch.setattr(length_groups.OrderedBatches, "arrays", counted)
+    folder = "fill_mask" if task == "sentence_embedding" else task
+    model = bert.load(tiny_models / folder, task=task, max_seq_length=24)
+    (one,), (first, *_) = model.predict([item]), model.predict([item] * 3)
+    assert counts == [1, 3]
+    if task == "sentence_embedding":
+        np.testing.assert_allclose(one, first, atol=1e-5)
+    else:
+        assert str(one)[:30] == str(first)[:30]
 
 
 def test_an_empty_list_has_no_results(load, tiny_models, tmp_path):

@@ -5,6 +5,7 @@ python -m pytest tests/export/onnx_engine_test.py
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 
@@ -269,7 +270,10 @@ def test_the_flag_chooses_the_engine(monkeypatch):
     monkeypatch.setattr(tensorflow_engine, "set_threads", threads.append)
     config = serve.ServeConfig(models="m", threads_per_batch=3)
     assert serve._engine(config) is tensorflow_engine.ENGINE
-    assert threads == [3]
+    for cores in (None, 2, 7, 16):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        serve._engine(serve.ServeConfig(models="m"))
+    assert threads == [3, 1, 1, 1, 4]
     assert isinstance(serve._engine(config), served_model.Engine)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     config = serve.ServeConfig(models="m", engine="onnxruntime")

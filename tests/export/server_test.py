@@ -339,7 +339,7 @@ def test_a_body_that_is_not_compressed_as_announced_is_refused(servables):
 
 def test_a_long_request_is_answered_in_threads(servables, monkeypatch):
     monkeypatch.setattr(server, "_LONG_REQUEST_BYTES", 10)
-    monkeypatch.setattr(server, "_MANY_ROWS", 1)
+    monkeypatch.setattr(server, "_MANY_VALUES", 3)
     threads = []
     for name in ("parse", "response"):
         function = getattr(rest_format, name)

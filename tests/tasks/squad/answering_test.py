@@ -19,8 +19,8 @@ TOKENIZER = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
 def make_prompt(score, used):
     """A prompt whose model gives "anna" a score."""
 
-    def predictions(features, size):
-        used.append(size)
+    def predictions(features, size, *, pads):
+        used.append((size, pads))
         length = int(features.lengths.max())
         batch = features.batch(np.arange(len(features)), length)
         is_anna = np.where(batch["input_ids"] == WORDS.index("anna"), score, 0)
@@ -31,9 +31,6 @@ def make_prompt(score, used):
         }
 
     task_model = types.SimpleNamespace(
-        builder=types.SimpleNamespace(
-            strategy=types.SimpleNamespace(num_replicas_in_sync=1)
-        ),
         config=types.SimpleNamespace(
             predict_batch_size=8,
             devices=types.SimpleNamespace(precision="float32"),
@@ -51,14 +48,12 @@ def make_prompt(score, used):
     )
 
 
-@pytest.mark.parametrize(("count", "batch_size"), [(3, 1), (90, 8)])
-def test_windows_of_a_long_paragraph_are_predicted_together(
-    count, batch_size, caplog
-):
+@pytest.mark.parametrize("count", [3, 90])
+def test_windows_of_a_paragraph_are_predicted_together(count, caplog):
     used = []
     context = "w " * count + "Anna"
     entry = make_prompt(9.0, used).answer("who", context)
-    assert used == [batch_size]
+    assert used == [(8, False)]
     assert context[slice(*entry.span)] == entry.text == "Anna"
     shown = prompt_lib.describe_answer(entry, context)
     assert shown.endswith("w w [Anna]")
