@@ -455,7 +455,7 @@ async def read_answer(reader):
 HEALTH = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 BODY = '{"instances": ["ab"]}'
 POST = f"{PREDICT}\r\nHost: a\r\nContent-Length: {len(BODY)}\r\n\r\n"
-TWO = (200, '{"predictions": [[2.0, 2.0]]}')
+TWO = (200, '{"predictions": [[2.0,2.0]]}')
 
 
 def test_connections_that_wait_too_long_are_closed(servables):
