@@ -564,10 +564,15 @@ def escaped(path: str) -> str:
 
 def gfile() -> Any:
     """Returns TensorFlow's functions for remote files."""
+    return tensorflow().io.gfile
+
+
+def tensorflow() -> Any:
+    """Returns TensorFlow."""
     # Not at the top: the import takes seconds.
     import foundation.tensorflow_setup  # noqa: F401
 
     # isort: split
     import tensorflow as tf
 
-    return tf.io.gfile
+    return tf

@@ -7,6 +7,8 @@ A checkpoint is two files, and the file `checkpoint` names one of several:
     open_reader("run/model.ckpt-500").get_tensor("global_step")
     named("run")
         -> "run/model.ckpt-500", if run/checkpoint names it
+
+TensorFlow is imported when a file is opened or written.
 """
 
 import contextlib
@@ -17,8 +19,6 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-import tensorflow as tf
 
 from foundation import atomic, errors, file_system
 
@@ -34,8 +34,8 @@ def named(directory: str) -> str | None:
     path = os.path.join(directory, POINTER)
     if not file_system.exists(path):
         return None
-    with tf.io.gfile.GFile(path) as file:
-        match = re.search(r'^model_checkpoint_path: "(.*)"', file.read(), re.M)
+    text = file_system.read_text(path)
+    match = re.search(r'^model_checkpoint_path: "(.*)"', text, re.M)
     if not match:
         return None
     # The directory may have been moved since.
@@ -47,6 +47,7 @@ def open_reader(prefix: str) -> Any:
     """Returns TensorFlow's reader of the files; see `reading`."""
     for suffix in (INDEX, DATA):
         file_system.refuse_pointer(prefix + suffix)
+    tf = file_system.tensorflow()
     # tf.train.load_checkpoint would take a prefix in ram:// for a directory.
     open_files = tf.compat.v1.train.NewCheckpointReader
     # TensorFlow takes the prefix for a pattern, which may not match itself, or
@@ -68,12 +69,12 @@ def open_reader(prefix: str) -> Any:
 def _link_files(prefix: str, link: str) -> None:
     """Makes links to the files of a checkpoint; copies those in a bucket."""
     folder, name = os.path.split(prefix)
-    for file in tf.io.gfile.listdir(folder or "."):
+    for file in file_system.gfile().listdir(folder or "."):
         ending = file.removeprefix(name)
         if file == name + ending and ending.startswith((INDEX, ".data-")):
             source = os.path.join(folder, file)
             if file_system.is_remote(source):
-                tf.io.gfile.copy(source, link + ending)
+                file_system.gfile().copy(source, link + ending)
             else:
                 os.symlink(os.path.abspath(source), link + ending)
 
@@ -114,6 +115,7 @@ def reading(what: str, advice: str) -> Iterator[None]:
     Raises:
       InputError: the body could not read the files.
     """
+    tf = file_system.tensorflow()
     try:
         yield
     except errors.InputError:
@@ -135,6 +137,7 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
       prefix: prefix of the files; their folder is made.
       tensors: name -> tensor or array.
     """
+    tf = file_system.tensorflow()
     scratch = os.path.join(os.path.dirname(prefix), _SCRATCH)
     with file_system.naming(prefix, scratch):
         if file_system.exists(scratch):
@@ -151,6 +154,7 @@ def _write_and_rename(
     prefix: str, scratch: str, tensors: Mapping[str, Any]
 ) -> None:
     """Writes the files into a folder, then gives them their names."""
+    tf = file_system.tensorflow()
     beside = os.path.join(scratch, os.path.basename(prefix))
     with tf.device("CPU:0"):
         tf.raw_ops.SaveV2(

@@ -16,16 +16,16 @@ files beside them. In a directory with several kinds, safetensors come first.
 """
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from foundation import copies, errors, file_system, hub
 from modeling.config import BertConfig
@@ -42,6 +42,14 @@ from weights.stored_weights import Matched, StoredTensor
 TENSORFLOW, TENSORFLOW_2 = "TensorFlow checkpoint", "Model Garden checkpoint"
 SAFETENSORS, TORCH = "safetensors", "PyTorch state dict"
 KERAS = "Keras 2 weights"
+# How files end -> their kind, and what reads them.
+_FILES = (
+    ((".safetensors",), SAFETENSORS, model_directory.read_safetensors),
+    ((model_directory.INDEX,), SAFETENSORS, model_directory.read_index),
+    ((model_directory.TORCH_INDEX,), TORCH, model_directory.read_index),
+    ((".h5", ".hdf5"), KERAS, keras_weights.read_hdf5),
+    ((".bin", ".pt", ".pth"), TORCH, model_directory.read_torch),
+)
 # The files that are read beside weights.
 _BESIDE = (
     model_directory.CONFIG,
@@ -73,24 +81,39 @@ _MUST_AGREE = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A checkpoint of any kind, whose values are not read yet.
+    """A checkpoint of any kind.
+
+    The files of the weights are opened when the first of them is asked for, and
+    its values are read one by one. Only TensorFlow's files need TensorFlow.
 
     Attributes:
       path: the file, or the prefix of TensorFlow's files.
-      kind: one of this module's constants.
       directory: directory of the config and the vocabulary; a local copy if the
         checkpoint is in a bucket.
       config: the one beside the weights; None without.
       settings: those beside the weights, or the defaults.
-      matched: the tensors.
+      open_file: returns one of this module's constants, and the tensors.
     """
 
     path: str
-    kind: str
     directory: str
     config: BertConfig | None
     settings: model_directory.Settings
-    matched: Matched
+    open_file: Callable[[], tuple[str, Matched]]
+
+    @functools.cached_property
+    def _opened(self) -> tuple[str, Matched]:
+        return self.open_file()
+
+    @property
+    def kind(self) -> str:
+        """One of this module's constants."""
+        return self._opened[0]
+
+    @property
+    def matched(self) -> Matched:
+        """The tensors."""
+        return self._opened[1]
 
     @property
     def folder(self) -> str:
@@ -109,45 +132,53 @@ class Source:
 
 
 def read(path: str, *, needs_data: bool = True) -> Source:
-    """Opens a checkpoint.
+    """Finds a checkpoint, and reads the files beside the weights.
 
     Args:
       path: a file, the prefix of TensorFlow's files, or a directory.
       needs_data: whether the values must be there, not only names and shapes.
 
     Raises:
-      InputError: there is no checkpoint, or it is damaged.
+      InputError: there is no checkpoint. The weights are opened later, and
+        raise it if they are damaged.
     """
     path = hub.local(path.rstrip("/") or path)
     if file_system.is_folder(path):
         path = _in_directory(snapshot(path))
-    for endings, kind, read_file in (
-        ((".safetensors",), SAFETENSORS, model_directory.read_safetensors),
-        ((model_directory.INDEX,), SAFETENSORS, model_directory.read_index),
-        ((model_directory.TORCH_INDEX,), TORCH, model_directory.read_index),
-        ((".h5", ".hdf5"), KERAS, keras_weights.read_hdf5),
-        ((".bin", ".pt", ".pth"), TORCH, model_directory.read_torch),
-    ):
+    for endings, kind, read_file in _FILES:
         if path.endswith(endings):
             if not file_system.exists(path):
                 raise errors.InputError(f"{path}: no such file")
-            stored = keras_weights.in_form_of_torch(read_file(path))
-            matched = model_directory.match_hugging_face(path, stored)
-            return _source(path, kind, matched)
-    prefix = _prefix(path)
+            return _source(
+                path, functools.partial(_open_file, path, kind, read_file)
+            )
+    path = _prefix(path)
+    return _source(
+        path,
+        functools.partial(_open_tensorflow, path, needs_data),
+        of_tensorflow=True,
+    )
+
+
+def _open_file(
+    path: str, kind: str, read_file: Callable[[str], Any]
+) -> tuple[str, Matched]:
+    stored = keras_weights.in_form_of_torch(read_file(path))
+    return kind, model_directory.match_hugging_face(path, stored)
+
+
+def _open_tensorflow(prefix: str, needs_data: bool) -> tuple[str, Matched]:
     stored = tensorflow_checkpoints.read(prefix, needs_data=needs_data)
     if variables := keras_weights.variables_of_objects(stored):
         weights = keras_weights.in_form_of_torch(variables)
         matched = model_directory.match_hugging_face(prefix, weights)
         names = {tensor.name for tensor in variables.values()}
         rest = {name: x for name, x in stored.items() if name not in names}
-        matched = matched._replace(training_state=rest)
-        return _source(prefix, KERAS, matched)
+        return KERAS, matched._replace(training_state=rest)
     if tensorflow_checkpoints.OBJECT_GRAPH in stored:
         matched = tensorflow_checkpoints.match_model_garden(prefix, stored)
-        return _source(prefix, TENSORFLOW_2, matched)
-    matched = tensorflow_checkpoints.match_tf1(prefix, stored)
-    return _source(prefix, TENSORFLOW, matched)
+        return TENSORFLOW_2, matched
+    return TENSORFLOW, tensorflow_checkpoints.match_tf1(prefix, stored)
 
 
 def snapshot(directory: str) -> str:
@@ -256,7 +287,8 @@ def _what_it_is(path: str) -> str:
             ": it is the graph of a TensorFlow checkpoint, without its "
             f"weights; give {prefix}"
         )
-    if prefix != path or tf.io.gfile.glob(f"{path}.data-*"):
+    data = file_system.matches(f"{file_system.escaped(path)}.data-*")
+    if prefix != path or data:
         return (
             f": {os.path.basename(prefix)}.index is missing, without which a "
             "TensorFlow checkpoint cannot be read"
@@ -271,32 +303,34 @@ def _what_it_is(path: str) -> str:
     )
 
 
-def _source(path: str, kind: str, matched: Matched) -> Source:
+def _source(
+    path: str,
+    open_file: Callable[[], tuple[str, Matched]],
+    *,
+    of_tensorflow: bool = False,
+) -> Source:
     """Adds the files beside the weights."""
     directory = copies.local_folder(os.path.dirname(path) or ".", _BESIDE)
     # The config of the project that wrote the weights comes first.
     names = (model_directory.CONFIG, model_directory.RELEASED_CONFIG)
-    of_tensorflow = kind in (TENSORFLOW, TENSORFLOW_2)
     if of_tensorflow:
         names = names[::-1]
     settings = model_directory.read_settings(directory)
-    scores = matched.tensors.get("output_weights")
-    has_one_output = scores is not None and scores.shape[:1] == (1,)
     if (
         settings.problem_type is None
-        and has_one_output
+        and len(settings.labels or ()) == 1
         and sentence_modules.keeps_logit(directory)
     ):
         settings = dataclasses.replace(settings, problem_type="regression")
+    config = model_directory.read_config(
+        directory, names, of_tensorflow=of_tensorflow
+    )
     return Source(
         path=path,
-        kind=kind,
         directory=directory,
-        config=model_directory.read_config(
-            directory, names, of_tensorflow=of_tensorflow
-        ),
+        config=config,
         settings=settings,
-        matched=matched,
+        open_file=open_file,
     )
 
 
@@ -349,7 +383,10 @@ def with_layers(source: Source, layers: Sequence[int]) -> Source:
         source,
         config=config
         and dataclasses.replace(config, num_hidden_layers=len(layers)),
-        matched=source.matched._replace(tensors=tensors),
+        open_file=lambda: (
+            source.kind,
+            source.matched._replace(tensors=tensors),
+        ),
     )
 
 

@@ -5,7 +5,8 @@
     tf1               bert_model.ckpt and the same JSON files and vocabulary:
                       google-research/bert loads it
 
-A conversion keeps every bit of the weights. The files with the settings of a
+A conversion keeps every bit of the weights, and copies those of heads that are
+not BERT's. The files with the settings of a
 task, and those of sentence-transformers, are copied in both forms. Two changes
 are possible. New words get rows in the embeddings and the masked-LM bias, each
 the mean of the rows of the tokens that the word was split into:
@@ -37,6 +38,7 @@ from weights import (
 )
 from weights.checkpoint_sources import Source
 from weights.model_directory import Settings
+from weights.stored_weights import StoredTensor
 
 MODEL_DIRECTORY, TF1 = "model_directory", "tf1"
 UNUSED, END = "unused", "end"
@@ -81,6 +83,7 @@ class Checkpoint:
       values: our path -> float32 values.
       settings: what config.json contains besides.
       tokenizer: None if the source has no vocabulary.
+      others: name -> tensor of a head that is not BERT's.
       training_state: optimizer slots and the step, if they are kept.
       task_files: name -> content of the TASK_FILES beside the weights, and of
         those of sentence-transformers.
@@ -91,6 +94,7 @@ class Checkpoint:
     values: dict[str, np.ndarray]
     settings: Settings
     tokenizer: wordpiece.Tokenizer | None
+    others: dict[str, StoredTensor]
     training_state: dict[str, np.ndarray]
     task_files: dict[str, bytes]
     left_out: list[str]
@@ -137,7 +141,7 @@ def load(
     bilstm_size = 0
     if any(row.path in tensors for row in stored_weights.BILSTM):
         bilstm_size = source.settings.bilstm_size
-    _check(source, config, tensors, heads, bilstm_size)
+    _check(source, config, tensors, heads)
     tokenizer = None
     missing = tokenizer_files.no_vocabulary(source.directory)
     if tokenizer_files.has_vocabulary(source.directory):
@@ -177,10 +181,21 @@ def load(
         },
         settings=settings,
         tokenizer=tokenizer,
+        others={} if drop_heads else _copied(source),
         training_state={name: t.read() for name, t in state.items()},
         task_files=({} if drop_heads else task_files_beside) | encoder_files,
         left_out=list(task_files_beside) if drop_heads else [],
     )
+
+
+def _copied(source: Source) -> dict[str, StoredTensor]:
+    """Returns the tensors of heads that are not BERT's.
+
+    Those of a Keras model have the names of its objects, which mean nothing in
+    another form.
+    """
+    of_objects = (checkpoint_sources.KERAS, checkpoint_sources.TENSORFLOW_2)
+    return {} if source.kind in of_objects else dict(source.others)
 
 
 def _training_state(source: Source, tensors: dict) -> dict:
@@ -246,37 +261,27 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
         model_directory.write_configs(
             directory, checkpoint.config, checkpoint.settings
         )
+        others = {name: x.read() for name, x in checkpoint.others.items()}
         tensor_files.write(
-            written, checkpoint.values | checkpoint.training_state
+            written, checkpoint.values | others | checkpoint.training_state
         )
     else:
         model_directory.write(
-            directory, checkpoint.config, checkpoint.values, checkpoint.settings
+            directory,
+            checkpoint.config,
+            checkpoint.values,
+            checkpoint.settings,
+            checkpoint.others,
         )
     return written
 
 
 def _check(
-    source: Source,
-    config: BertConfig,
-    tensors: dict,
-    heads: set[str],
-    bilstm_size: int,
+    source: Source, config: BertConfig, tensors: dict, heads: set[str]
 ) -> None:
     """Raises InputError unless the weights are those of the config's model."""
-    classes = 2
-    if "classifier" in heads:
-        weights = tensors.get("output_weights")
-        classes = weights.shape[0] if weights and weights.shape else 0
-    rows = [_HEADS[name] for name in heads]
-    if bilstm_size:
-        rows.append(stored_weights.BILSTM)
-    if any(row.path in tensors for row in stored_weights.WINDOW_ATTENTION):
-        rows.append(stored_weights.WINDOW_ATTENTION)
-    shapes = stored_weights.shapes(
-        config, *rows, num_classes=classes, bilstm_size=bilstm_size
-    )
-    where = source.path
+    rows = [row for name in sorted(heads) for row in _HEADS[name]]
+    where, shapes = source.path, stored_weights.shapes(config, rows)
     stored_weights.check_encoder(where, tensors, shapes, source.others)
     for path, shape in shapes.items():
         if path in tensors:

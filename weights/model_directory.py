@@ -25,7 +25,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import keras
 import msgspec
 import numpy as np
 import safetensors
@@ -35,7 +34,6 @@ from absl import logging
 from data import examples
 from data.tokenization import wordpiece
 from foundation import atomic, copies, errors, file_system, hub, metadata
-from modeling import models
 from modeling.config import BertConfig
 from weights import kinds, stored_weights, tokenizer_files
 from weights.stored_weights import Matched, StoredTensor
@@ -51,11 +49,11 @@ _CONFIGS = (RELEASED_CONFIG, CONFIG)
 _CHECKPOINT = "checkpoint"
 # Model with a head for one task -> a kind with this head.
 _KINDS = {
-    models.ClassificationModel: examples.CLASSIFICATION,
-    models.DocumentModel: examples.CLASSIFICATION,
-    models.MultipleChoiceModel: examples.MULTIPLE_CHOICE,
-    models.QuestionAnsweringModel: kinds.QUESTION_ANSWERING,
-    models.TaggingModel: kinds.TOKEN_CLASSIFICATION,
+    "ClassificationModel": examples.CLASSIFICATION,
+    "DocumentModel": examples.CLASSIFICATION,
+    "MultipleChoiceModel": examples.MULTIPLE_CHOICE,
+    "QuestionAnsweringModel": kinds.QUESTION_ANSWERING,
+    "TaggingModel": kinds.TOKEN_CLASSIFICATION,
 }
 _FLOATS = ("F16", "BF16", "F32", "F64")
 _DECODER = "cls.predictions.decoder.weight"
@@ -123,7 +121,7 @@ class _Index:
 
 
 def save(
-    model: keras.Model,
+    model: Any,
     directory: str | os.PathLike,
     tokenizer: wordpiece.Tokenizer | None = None,
     *,
@@ -143,7 +141,7 @@ def save(
     count = getattr(model, "num_classes", None)
     if labels is None and count is not None:
         labels = examples.unnamed(count)
-    is_classifier = isinstance(model, models.ClassificationModel)
+    is_classifier = architecture(model) == "BertForSequenceClassification"
     if problem_type is None and is_classifier and count == 1:
         problem_type = "regression"
     settings = Settings(
@@ -163,23 +161,24 @@ def save(
     else:
         max_length = model.config.max_position_embeddings
         tokenizer_files.save(tokenizer, directory, max_length=max_length)
-    values = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
+    values = {variable.path: variable.numpy() for variable in model.weights}
     write(directory, model.config, values, settings)
 
 
-def architecture(model: keras.Model) -> str:
+def architecture(model: Any) -> str:
     """Returns the name of transformers' class with the same heads."""
     model = getattr(model, "tagger", model)  # Of a model with a CRF.
     is_causal = model.bert.attention == "left_to_right"
-    if isinstance(model, models.PretrainingModel):
+    name = type(model).__name__
+    if name == "PretrainingModel":
         if model.next_sentence is not None:
             return "BertForPreTraining"
         return "BertLMHeadModel" if is_causal else "BertForMaskedLM"
-    if isinstance(model, models.EmbeddingModel):
+    if name not in _KINDS:
         return "BertModel"
-    name = kinds.KINDS[_KINDS[type(model)]].architecture
-    assert name is not None
-    return name
+    found = kinds.KINDS[_KINDS[name]].architecture
+    assert found is not None
+    return found
 
 
 def write(
@@ -187,20 +186,21 @@ def write(
     config: BertConfig,
     values: Mapping[str, np.ndarray],
     settings: Settings,
+    others: Mapping[str, StoredTensor] | None = None,
 ) -> None:
     """Writes both configs and the weights; `values` maps our paths to float32.
 
-    The weights are the last file: where they are, all others are complete. The
-    directory, on a disk or in a bucket, is made if it is missing.
+    `others` are tensors by name, which are written as they are. The weights are
+    the last file: where they are, all others are complete. The directory, on a
+    disk or in a bucket, is made if it is missing.
     """
     file_system.make_folder(directory)
     write_configs(directory, config, settings)
-    tensors = {}
+    tensors = {name: tensor.read() for name, tensor in (others or {}).items()}
     for path, value in values.items():
         row = stored_weights.by_path(path)
-        assert row is not None, path
-        tensors[row.hugging_face] = np.ascontiguousarray(
-            value.T if row.is_transposed else value
+        tensors[stored_weights.stored_name(path)] = np.ascontiguousarray(
+            value.T if row and row.is_transposed else value
         )
     weights = os.path.join(directory, WEIGHTS)
     # The library renames a file of its own to the temporary path.

@@ -18,7 +18,6 @@ from absl import logging
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import copies, errors, stamp
-from modeling import models
 from modeling.config import BertConfig
 from weights import (
     checkpoint_sources,
@@ -31,6 +30,7 @@ from weights.checkpoint_sources import Source
 # Released tables of word embeddings are padded to multiples of 8, 64 or 128.
 _PADDING = 128
 _DECODER = ".decoder.weight"  # Of a masked-LM head.
+_WITH_MASKED_LM = ("BertForPreTraining", "BertForMaskedLM", "BertLMHeadModel")
 _OUTPUT_LAYER = ("output_weights", "output_bias")
 
 
@@ -166,6 +166,7 @@ def _read_flag(flag: str, path: str, init_layers: Sequence[int] = ()) -> Source:
     """
     try:
         source = checkpoint_sources.read(path)
+        _ = source.matched  # Refuses damaged weights before others are read.
     except errors.InputError as error:
         raise errors.InputError(f"--{flag}: {error}") from error
     if init_layers:
@@ -259,7 +260,7 @@ def check_same_tokens(
 
 def load_masked_lm(
     path: str, dtype: str | None = None
-) -> tuple[models.PretrainingModel, wordpiece.Tokenizer]:
+) -> tuple[Any, wordpiece.Tokenizer]:
     """Loads a model with a masked-LM head, and its tokenizer.
 
     Args:
@@ -270,6 +271,8 @@ def load_masked_lm(
     Raises:
       InputError: a file is missing, or the head is.
     """
+    from modeling import models
+
     source = checkpoint_sources.read(path)
     if source.config is None:
         raise errors.InputError(
@@ -337,14 +340,11 @@ def assign(
         )
     if init_checkpoint is None:
         return None
-    initial = ("bert/pooler/",) + tuple(
+    initial = [
         f"bert/encoder/layer_{i}/" for i in range(count - reinit_layers, count)
-    )
-    initial_values = {
-        variable.path: variable.numpy()
-        for variable in model.weights
-        if reinit_layers and variable.path.startswith(initial)
-    }
+    ]
+    initial += ["bert/pooler/"] if reinit_layers else []
+    initial += _OUTPUT_LAYER if new_output_layer else ()
     source = _read_flag("init_checkpoint", init_checkpoint, init_layers)
     if tokenizer is not None:
         tokenizer_files.check_case(
@@ -357,29 +357,23 @@ def assign(
             check_same_tokens(tokenizer, source.directory, path)
     try:
         checkpoint_sources.check_config(source, model.config)
-        tensors, others = dict(source.tensors), dict(source.others)
-        for path in _OUTPUT_LAYER if new_output_layer else ():
-            if path in tensors:
-                unused = tensors.pop(path)
-                others[unused.name] = unused
         report = stored_weights.assign(
-            model, tensors, where=source.path, others=others
+            model,
+            source.tensors,
+            where=source.path,
+            others=source.others,
+            initial=initial,
         )
     except errors.InputError as error:
         raise errors.InputError(f"--init_checkpoint: {error}") from error
     logging.info("weights of %s: %s", source.path, report.summary())
-    untied = [x for x in others if x.endswith(_DECODER)]
-    if untied and isinstance(model, models.PretrainingModel):
+    untied = [x for x in source.others if x.endswith(_DECODER)]
+    if untied and model_directory.architecture(model) in _WITH_MASKED_LM:
         errors.warn_once(
             f"--init_checkpoint: {source.path}: {untied[0]} differs from the "
             "word embeddings and is not used: BERT's masked-LM head uses the "
             "word embeddings themselves"
         )
-    for variable in model.weights:
-        if variable.path in initial_values:
-            variable.assign(initial_values[variable.path])
-    if initial_values:
-        logging.info("kept initial values: %s", ", ".join(initial))
     return report
 
 

@@ -9,6 +9,8 @@ layer:
     _transformer_layers/N/_output_dense/kernel [I, H]      Model Garden (TF2)
 
 Hugging Face stores kernels transposed, Model Garden the weights of score heads.
+Variables without a row, those of heads that only a task of ours knows, have
+their own path with dots as their name, and our layout.
 Hugging Face's decoder.weight and decoder.bias are copies of tied tensors and
 have no row.
 
@@ -21,9 +23,8 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 from absl import logging
 
@@ -37,14 +38,14 @@ class NameRow(NamedTuple):
     path: Our path, which is the TF1 name.
     hugging_face: The name in a transformers checkpoint.
     model_garden: The object's name below the encoder or a head.
-    shape: Letters, see `shapes`.
+    shape: Letters, see `shapes`; None for the size of a head.
     is_transposed: Whether Hugging Face stores the transposed matrix.
     """
 
     path: str
     hugging_face: str
     model_garden: str
-    shape: tuple
+    shape: tuple = ()
     is_transposed: bool = False
 
 
@@ -73,10 +74,12 @@ def _norm(*names: str) -> list[NameRow]:
     )
 
 
-def _scores(*names: str, outputs: str) -> list[NameRow]:
+def _scores(
+    *names: str, outputs: str | None, inputs: str | None = None
+) -> list[NameRow]:
     return _rows(
         names,
-        ("output_weights", ".weight", "/kernel", (outputs, "F")),
+        ("output_weights", ".weight", "/kernel", (outputs, inputs)),
         ("output_bias", ".bias", "/bias", (outputs,)),
     )
 
@@ -147,8 +150,9 @@ NEXT_SENTENCE = _scores(
     "cls.seq_relationship",
     "next_sentence",
     outputs="2",
+    inputs="H",
 )
-CLASSIFIER = _scores("", "classifier", "sentence_prediction", outputs="C")
+CLASSIFIER = _scores("", "classifier", "sentence_prediction", outputs=None)
 SPAN = _scores("cls/squad/", "qa_outputs", "span_labeling", outputs="2")
 # Only this project has a BiLSTM between the encoder and the head.
 BILSTM = [
@@ -156,14 +160,9 @@ BILSTM = [
         f"bilstm/{direction}/{name}",
         f"bilstm.{direction}.{name}",
         f"bilstm/{direction}/{name}",
-        shape,
     )
     for direction in ("forward", "backward")
-    for name, shape in (
-        ("kernel", ("H", "4U")),
-        ("recurrent_kernel", ("U", "4U")),
-        ("bias", ("4U",)),
-    )
+    for name in ("kernel", "recurrent_kernel", "bias")
 ]
 # Only this project pools the windows of a long text.
 WINDOW_ATTENTION = [
@@ -171,8 +170,7 @@ WINDOW_ATTENTION = [
         "window_attention/kernel",
         "window_attention.weight",
         "window_attention/kernel",
-        ("F", "1"),
-        True,
+        is_transposed=True,
     )
 ]
 
@@ -187,6 +185,8 @@ _TABLE = [
     *BILSTM,
     *WINDOW_ATTENTION,
 ]
+# With a row for each token.
+_PER_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 # A layer's number in any of the three columns.
 _NUMBER = re.compile(
     r"(?<=/layer_)\d+(?=/)|(?<=\.layer\.)\d+(?=\.)"
@@ -202,6 +202,12 @@ _DERIVED = re.compile(
 def by_path(path: str) -> NameRow | None:
     """Returns the row of one of our paths, with the layer's number, or None."""
     return _find("path", path)
+
+
+def stored_name(path: str) -> str:
+    """Returns the name in a model directory of one of our paths."""
+    row = by_path(path)
+    return row.hugging_face if row else path.replace("/", ".")
 
 
 def by_hugging_face(name: str) -> NameRow | None:
@@ -302,26 +308,17 @@ def is_derived(hugging_face_name: str) -> bool:
 
 
 def shapes(
-    config: BertConfig,
-    *heads: Sequence[NameRow],
-    num_classes: int = 2,
-    bilstm_size: int = 0,
-) -> dict[str, tuple]:
+    config: BertConfig, *heads: Sequence[NameRow]
+) -> dict[str, tuple[int | None, ...]]:
     """Returns path -> shape of the encoder, the pooler and the given heads.
 
-    C is `num_classes`; U is `bilstm_size`. A score head above a BiLSTM reads
-    F = 2 U features, otherwise F = H.
+    None stands for a size that only a head's own layer knows.
     """
     sizes = {
         "V": config.vocab_size,
         "H": config.hidden_size,
         "I": config.intermediate_size,
-        "C": num_classes,
-        "1": 1,
         "2": 2,
-        "F": 2 * bilstm_size or config.hidden_size,
-        "U": bilstm_size,
-        "4U": 4 * bilstm_size,
         "TYPES": config.type_vocab_size,
         "POSITIONS": config.max_position_embeddings,
     }
@@ -330,7 +327,7 @@ def shapes(
         rows += [_with_number(row, str(i)) for row in _LAYER]
     for head in (_POOLER, *heads):
         rows += head
-    return {row.path: tuple(sizes[x] for x in row.shape) for row in rows}
+    return {row.path: tuple(map(sizes.get, row.shape)) for row in rows}
 
 
 @functools.cache
@@ -464,16 +461,25 @@ def values(where: str, tensor: StoredTensor) -> np.ndarray:
 
 
 def assign(
-    model: keras.Model,
+    model: Any,
     tensors: Mapping[str, StoredTensor],
     *,
     where: str,
     others: Mapping[str, StoredTensor] | None = None,
+    initial: Sequence[str] = (),
+    added_tokens: int = 0,
 ) -> Report:
     """Sets the model's variables; those that the file lacks keep their values.
 
-    `tensors` are named by our paths, `others` are the file's other tensors, and
-    `where` is the file.
+    Args:
+      model: a Keras model.
+      tensors: our path -> tensor.
+      where: the file.
+      others: the file's other tensors, among them those of heads that are
+        stored under their own paths.
+      initial: how the paths of variables begin that keep their values.
+      added_tokens: how many rows the embeddings of the model may have more,
+        which keep their values.
 
     Raises:
         InputError: a shape differs, or the encoders differ. Only heads and the
@@ -481,17 +487,36 @@ def assign(
     """
     variables = {variable.path: variable for variable in model.weights}
     check_encoder(where, tensors, variables, others or ())
-    loaded, left_over = [], []
+    found, left_over = {}, dict(others or {})
+    used = {x for x in variables if not x.startswith(tuple(initial))}
     for path, tensor in tensors.items():
-        if path not in variables:
-            left_over.append(tensor.name)
-            continue
+        if path in used:
+            found[path] = tensor
+        else:
+            left_over[tensor.name] = tensor
+    for path in used - tensors.keys():
+        for name in {path, stored_name(path)} & left_over.keys():
+            found[path] = left_over.pop(name)
+    for path in filter(found.__contains__, _PER_TOKEN):
+        missing = variables[path].shape[0] - found[path].shape[0]
+        if 0 < missing <= added_tokens:
+            found[path] = _grown(found[path], variables[path])
+    for path, tensor in found.items():
         check_shape(where, path, tensor, tuple(variables[path].shape))
-        loaded.append(path)
-    for path in loaded:
-        variables[path].assign(values(where, tensors[path]))
-    initialized = [path for path in variables if path not in tensors]
-    return Report(loaded, initialized, [*left_over, *(others or ())])
+    for path, tensor in found.items():
+        variables[path].assign(values(where, tensor))
+    initialized = [path for path in variables if path not in found]
+    return Report(list(found), initialized, list(left_over))
+
+
+def _grown(tensor: StoredTensor, variable: Any) -> StoredTensor:
+    """Returns a tensor with the last rows of a variable at its end."""
+
+    def read() -> np.ndarray:
+        value = tensor.read()
+        return np.concatenate([value, variable.numpy()[len(value) :]])
+
+    return tensor._replace(shape=tuple(variable.shape), read=read)
 
 
 def check_encoder(
@@ -541,10 +566,16 @@ def _and_more(paths: Sequence[str]) -> str:
 
 
 def check_shape(
-    where: str, path: str, tensor: StoredTensor, wanted: tuple
+    where: str, path: str, tensor: StoredTensor, wanted: Sequence[int | None]
 ) -> None:
-    """Raises InputError if a tensor does not have the wanted shape."""
-    if tuple(tensor.shape) == wanted:
+    """Raises InputError if a tensor does not have the wanted shape.
+
+    None stands for any size.
+    """
+    shape = tuple(tensor.shape)
+    if len(shape) == len(wanted) and all(
+        b in (a, None) for a, b in zip(shape, wanted, strict=True)
+    ):
         return
     advice = ""
     if not path.startswith(("bert/", "cls/predictions/")):

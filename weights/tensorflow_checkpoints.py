@@ -34,7 +34,6 @@ import re
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-import tensorflow as tf
 
 from foundation import errors, file_system, tensor_files
 from weights import stored_weights
@@ -119,7 +118,7 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
         with readable(f"{prefix}: {name}"):
             value = reader.get_tensor(name)
         # NumPy's kind of bfloat16 is not "f". float32 has all of its values.
-        is_bfloat16 = dtypes[name] == tf.bfloat16
+        is_bfloat16 = dtypes[name].name == "bfloat16"
         return value.astype(np.float32) if is_bfloat16 else value
 
     if needs_data:

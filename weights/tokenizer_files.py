@@ -324,8 +324,7 @@ def save(
     }
     if tokenizer.vocabulary.added:
         settings["additional_special_tokens"] = [*tokenizer.vocabulary.added]
-    text = "\n".join(tokenizer.vocabulary.tokens) + "\n"
-    atomic.write_text(os.path.join(directory, VOCABULARY), text)
+    tokenizer.vocabulary.to_file(os.path.join(directory, VOCABULARY))
     atomic.write_json(os.path.join(directory, SETTINGS), settings)
 
 

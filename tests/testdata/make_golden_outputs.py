@@ -38,16 +38,13 @@ def build(architecture: str, config: BertConfig, **options):
     model = getattr(transformers, architecture)(
         transformers.BertConfig(**config.to_hugging_face(), **options)
     ).eval()
-    shapes = stored_weights.shapes(config, *heads, num_classes=CLASSES)
-    parameters = dict(model.named_parameters())
-    for path, shape in shapes.items():
-        row = stored_weights.by_path(path)
-        value = formula.weight(path, shape)
-        if row.hugging_face in parameters:  # Some models have no pooler.
-            value = np.ascontiguousarray(
-                value.T if row.is_transposed else value
-            )
-            parameters[row.hugging_face].data.copy_(torch.tensor(value))
+    for name, parameter in model.named_parameters():
+        row = stored_weights.by_hugging_face(name)
+        assert row is not None, name
+        shape = tuple(parameter.shape)[:: -1 if row.is_transposed else 1]
+        value = formula.weight(row.path, shape)
+        value = np.ascontiguousarray(value.T if row.is_transposed else value)
+        parameter.data.copy_(torch.tensor(value))
     return model
 
 

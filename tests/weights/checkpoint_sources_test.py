@@ -156,7 +156,7 @@ def test_the_checkpoint_file_chooses_among_several(tf1, tmp_path):
             suffix = file.name.removeprefix("bert_model.ckpt")
             shutil.copy(file, tmp_path / f"model.ckpt-{step}{suffix}")
     with pytest.raises(errors.InputError, match="2 checkpoints there"):
-        checkpoint_sources.read(str(tmp_path))
+        _ = checkpoint_sources.read(str(tmp_path)).matched
     (tmp_path / "checkpoint").write_text(
         'model_checkpoint_path: "/elsewhere/model.ckpt-1"\n'
     )
@@ -259,7 +259,7 @@ def test_weights_that_berts_encoder_does_not_have_are_refused(
     directory = shutil.copytree(PRETRAINED, tmp_path / "model")
     _edit_safetensors(directory, rename)
     with pytest.raises(errors.InputError, match=f"{scope + name}.*{message}"):
-        checkpoint_sources.read(str(directory))
+        _ = checkpoint_sources.read(str(directory)).matched
 
 
 def test_roberta_is_not_taken_for_bert(tmp_path):
@@ -314,7 +314,7 @@ def test_two_encoders_are_refused_and_named(tmp_path):
     values = dict.fromkeys(names, np.ones((3, 2), np.float32))
     tensor_files.write(prefix, values)
     with pytest.raises(errors.InputError, match=" and ".join(names)):
-        checkpoint_sources.read(prefix)
+        _ = checkpoint_sources.read(prefix).matched
     # A model with the released names may have other scopes beside it.
     values["bert/embeddings/word_embeddings"] = values[names[0]]
     tensor_files.write(prefix, values)
@@ -329,7 +329,7 @@ def test_two_tensors_for_one_weight_are_refused_and_named(tmp_path):
     values["m/bert/embeddings/word_embeddings"] = np.ones((3, 2), np.float32)
     tensor_files.write(prefix, values)
     with pytest.raises(errors.InputError, match=" and ".join(names)):
-        checkpoint_sources.read(prefix)
+        _ = checkpoint_sources.read(prefix).matched
 
 
 @pytest.mark.parametrize("load", ["assign", "convert"])
@@ -559,15 +559,15 @@ def test_a_path_without_a_checkpoint_gets_one_line(tmp_path):
     cases["pytorch_model.bin"] = "no such file"
     for name, message in cases.items():
         with pytest.raises(errors.InputError, match=message):
-            checkpoint_sources.read(str(tmp_path / name))
+            _ = checkpoint_sources.read(str(tmp_path / name)).matched
     with pytest.raises(errors.InputError, match="no TensorFlow checkpoint"):
-        checkpoint_sources.read(str(tmp_path))
+        _ = checkpoint_sources.read(str(tmp_path)).matched
     (tmp_path / "flax_model.msgpack").touch()
     with pytest.raises(errors.InputError, match="msgpack is not supported"):
-        checkpoint_sources.read(str(tmp_path))
+        _ = checkpoint_sources.read(str(tmp_path)).matched
     (tmp_path / "my_model.h5").touch()
     with pytest.raises(errors.InputError, match="give .*/my_model.h5 if"):
-        checkpoint_sources.read(str(tmp_path))
+        _ = checkpoint_sources.read(str(tmp_path)).matched
     (tmp_path / "my_model.h5").unlink()
     for name, message in (
         ("checkpoint-90/model.safetensors", "give .*/checkpoint-90, which"),
@@ -578,7 +578,7 @@ def test_a_path_without_a_checkpoint_gets_one_line(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
         with pytest.raises(errors.InputError, match=message):
-            checkpoint_sources.read(str(tmp_path))
+            _ = checkpoint_sources.read(str(tmp_path)).matched
     prefix = str(tmp_path / "other")
     tensor_files.write(prefix, {"x": np.ones(1, np.float32)})
     with pytest.raises(errors.InputError, match="none of its weights belongs"):
@@ -612,7 +612,7 @@ def test_a_file_that_is_no_checkpoint_is_explained(tmp_path):
         tmp_path / "vocab.txt": f"a file, .* its directory, {tmp_path},",
     }.items():
         with pytest.raises(errors.InputError, match=message) as caught:
-            checkpoint_sources.read(str(path))
+            _ = checkpoint_sources.read(str(path)).matched
         assert str(caught.value).startswith(f"{path}: ")
 
 
@@ -627,10 +627,10 @@ def test_a_name_of_the_hub_gets_the_command_that_downloads_it(name, folder):
     files = "config.json vocab.txt tokenizer_config.json model.safetensors"
     command = f"hf download {name} {files} --local-dir {folder}"
     with pytest.raises(errors.InputError, match=f"hf://{name} .*{command}"):
-        checkpoint_sources.read(name)
+        _ = checkpoint_sources.read(name).matched
     for path in ("bert/bert_model.ckpt", "/nowhere/bert-base", "a/b/c"):
         with pytest.raises(errors.InputError, match="directory$"):
-            checkpoint_sources.read(path)
+            _ = checkpoint_sources.read(path).matched
 
 
 def test_another_architecture_is_refused(directory):
@@ -638,7 +638,7 @@ def test_another_architecture_is_refused(directory):
     values["model_type"] = "roberta"
     (directory / "config.json").write_text(json.dumps(values))
     with pytest.raises(errors.InputError, match="model_type is 'roberta'"):
-        checkpoint_sources.read(str(directory))
+        _ = checkpoint_sources.read(str(directory)).matched
 
 
 def test_a_pickle_is_only_read_by_torch_with_weights_only(
@@ -651,7 +651,7 @@ def test_a_pickle_is_only_read_by_torch_with_weights_only(
         model_directory.importlib.util, "find_spec", lambda _: None
     )
     with pytest.raises(errors.InputError, match="weights_only=True") as caught:
-        checkpoint_sources.read(str(directory))
+        _ = checkpoint_sources.read(str(directory)).matched
     assert "\n" not in str(caught.value)
 
     class Tensor:
@@ -692,7 +692,7 @@ def test_a_pickle_is_only_read_by_torch_with_weights_only(
     with pytest.raises(
         errors.InputError, match="refuses it: .*such class"
     ) as e:
-        checkpoint_sources.read(str(directory))
+        _ = checkpoint_sources.read(str(directory)).matched
     assert str(e.value).isprintable() and len(str(e.value)) < 1000
 
 
@@ -853,7 +853,7 @@ def test_the_files_of_a_vocabulary_must_agree(directory):
 
 def test_an_adapter_beside_the_weights_is_named(directory, caplog):
     (directory / "adapter_model.safetensors").write_bytes(b"")
-    checkpoint_sources.read(str(directory))
+    _ = checkpoint_sources.read(str(directory)).matched
     assert "adapter_model.safetensors is not used" in caplog.text
 
 

@@ -223,7 +223,7 @@ def test_two_encoders_are_refused(tmp_path, source):
             for name, value in other_forms.keras_values(source.tensors).items():
                 file[f"{model}/{model}/{name}"] = value
     with pytest.raises(errors.InputError, match="2 encoders"):
-        checkpoint_sources.read(str(path))
+        _ = checkpoint_sources.read(str(path)).matched
 
 
 def test_a_truncated_file_is_refused(tmp_path, source):
@@ -232,19 +232,19 @@ def test_a_truncated_file_is_refused(tmp_path, source):
     for size in (0, 7, 100, 2048, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:size])
         with pytest.raises(errors.InputError, match="truncated, or not"):
-            checkpoint_sources.read(str(path))
+            _ = checkpoint_sources.read(str(path)).matched
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:")
     with pytest.raises(errors.InputError, match="Git LFS"):
-        checkpoint_sources.read(str(path))
+        _ = checkpoint_sources.read(str(path)).matched
 
 
 def test_the_error_of_the_system_is_not_hidden(tmp_path):
     path = tmp_path / "tf_model.h5"
     path.mkdir()
     with pytest.raises(errors.InputError, match="no model.safetensors"):
-        checkpoint_sources.read(str(path))
+        _ = checkpoint_sources.read(str(path)).matched
     with pytest.raises(errors.InputError, match="no such file"):
-        checkpoint_sources.read(str(tmp_path / "other.h5"))
+        _ = checkpoint_sources.read(str(tmp_path / "other.h5")).matched
 
 
 def test_other_files_of_keras_are_refused(tmp_path):
@@ -252,7 +252,7 @@ def test_other_files_of_keras_are_refused(tmp_path):
     with h5py.File(path, "w") as file:  # Of Keras 3.
         file["layers/dense/vars/0"] = np.ones(3)
     with pytest.raises(errors.InputError, match="without variables as Keras 2"):
-        checkpoint_sources.read(str(path))
+        _ = checkpoint_sources.read(str(path)).matched
 
 
 def test_values_in_other_files_are_never_read(tmp_path, source):
@@ -274,7 +274,7 @@ def test_values_in_other_files_are_never_read(tmp_path, source):
                 del file[name]
             add(file["bert/tf_bert_for_pre_training/bert"])
         with pytest.raises(errors.InputError, match="stolen:0 are in another"):
-            checkpoint_sources.read(str(path))
+            _ = checkpoint_sources.read(str(path)).matched
     with h5py.File(path, "a") as file:
         del file[name]
         file[name] = h5py.ExternalLink(str(secret), "/x")

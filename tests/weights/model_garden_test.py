@@ -135,4 +135,4 @@ def test_other_models_get_one_line(tmp_path):
         tensorflow_checkpoints.match_model_garden("x", _stored(names))
     root = tf.train.Checkpoint(dense=tf.Variable([1.0]))
     with pytest.raises(errors.InputError, match="without the objects of Model"):
-        checkpoint_sources.read(root.write(str(tmp_path / "ckpt")))
+        _ = checkpoint_sources.read(root.write(str(tmp_path / "ckpt"))).matched
