@@ -22,8 +22,8 @@ from weights import checkpoint_sources, model_directory, tokenizer_files
 
 RECORDS = "train_teacher.tf_record"
 USED = f"{RECORDS}: using its 203 records"
-# With any seed, and arithmetic of any kind of CPU, losses are near 0 after 50 of
-# the 76 steps. At a rate of 5e-3 some diverge.
+# With any seed, and arithmetic of any kind of CPU, losses are near 0 after 50
+# of the 76 steps. At a rate of 5e-3 some diverge.
 LEARNS = {"learning_rate": 2e-3, "num_train_epochs": 12}
 
 
