@@ -35,7 +35,7 @@ _VERSIONS = {
 # Types of processes that train, by the name in TF_CONFIG: TensorFlow 1 called
 # the chief master.
 _TRAINING = {"chief": "chief", "master": "chief", "worker": "worker"}
-Cluster = tf.distribute.cluster_resolver.ClusterResolver
+Cluster: typing.TypeAlias = tf.distribute.cluster_resolver.ClusterResolver
 _INSTALL = "pip install 'tensorflow[and-cuda]'"
 
 
