@@ -22,7 +22,7 @@ import warnings
 _CHECKOUT = pathlib.Path(__file__).resolve().parent
 _FOLDERS = (
     *("foundation", "modeling", "data", "training"),
-    *("weights", "jobs", "tasks", "export"),
+    *("weights", "jobs", "tasks", "serving"),
 )
 
 
@@ -68,8 +68,8 @@ def _is_file(path: str | None, own: pathlib.Path) -> bool:
 
 _import_folders()
 
-from export import api  # noqa: E402
 from foundation import errors  # noqa: E402
+from serving import api  # noqa: E402
 
 load = api.load
 InputError = errors.InputError

@@ -201,7 +201,7 @@ def check(config: ExportConfig) -> None:
 config_flags.check_early(ExportConfig, __name__, check)
 
 import foundation.tensorflow_setup  # noqa: F401
-from export import opened_model, saved_model, task_graphs
+from serving import opened_model, saved_model, task_graphs
 
 
 def main(config: ExportConfig) -> None:
@@ -215,7 +215,7 @@ def main(config: ExportConfig) -> None:
     if config.format == "saved_model":
         saved_model.save(graph, config.output_dir, precision=config.precision)
         return
-    from export import onnx_model
+    from serving import onnx_model
 
     onnx_model.save(
         graph,

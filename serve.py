@@ -165,14 +165,14 @@ def check(config: ServeConfig) -> None:
 
 config_flags.parse_early(ServeConfig, __name__)
 
-from export import addresses, served_directories
+from serving import addresses, served_directories
 
 config_flags.check_early(ServeConfig, __name__, check)
 
 from absl import logging
 
-from export import connections, servable, served_model, server, versions
 from foundation import errors
+from serving import connections, servable, served_model, server, versions
 
 
 def main(config: ServeConfig) -> None:
@@ -221,7 +221,7 @@ def _engine(config: ServeConfig) -> served_model.Engine:
     """Returns what computes the models, without importing the other engine."""
     if config.engine == "tensorflow":
         import foundation.tensorflow_setup  # noqa: F401
-        from export import tensorflow_engine
+        from serving import tensorflow_engine
 
         tensorflow_engine.set_threads(_threads(config))
         return tensorflow_engine.ENGINE
@@ -230,7 +230,7 @@ def _engine(config: ServeConfig) -> served_model.Engine:
             "--engine=onnxruntime needs onnxruntime: pip install -r "
             "requirements-onnx.txt"
         )
-    from export import onnx_engine
+    from serving import onnx_engine
 
     return onnx_engine.make(_threads(config))
 

@@ -33,7 +33,7 @@ from typing import Any
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
 import aiohttp
-import serving
+import serving_speed
 import smoke
 
 from foundation import config_flags, errors, file_system
@@ -585,7 +585,7 @@ def over_http(
     directory: str, batches: Sequence[dict[str, list]], clients: int
 ) -> list[dict[str, Any]]:
     """Returns the outputs of each example that serve.py answers."""
-    server = serving.start_ours(directory)
+    server = serving_speed.start_ours(directory)
     try:
         return asyncio.run(send(server.url, batches, clients))
     finally:
@@ -597,7 +597,7 @@ async def send(
     url: str, batches: Sequence[dict[str, list]], clients: int
 ) -> list[dict[str, Any]]:
     """Sends a request for each batch, some at the same time."""
-    address = f"{url}v1/models/{serving.NAME}"
+    address = f"{url}v1/models/{serving_speed.NAME}"
     found: list[list[dict[str, Any]]] = [[] for _ in batches]
     waiting = iter(range(len(batches)))
     async with aiohttp.ClientSession() as session:

@@ -56,16 +56,16 @@ from absl import logging
 from pyarrow import parquet
 
 from data import corpus, examples, manifest, pipelines, records, text_files
-from export import rest_format, servable, tensorflow_engine
 from foundation import atomic, config_flags, errors, file_system
 from modeling import models
+from serving import rest_format, servable, tensorflow_engine
 from tasks.classification import sentence_tasks, settings
 from tasks.ner import word_files
 from tasks.squad import dataset, metrics, triviaqa
 from tests import metadata_files_test, tiny_runs
 from tests.data import manifest_test
-from tests.export import toy_models
 from tests.paper import toy_data
+from tests.serving import toy_models
 from tests.weights import bundle_writer, sentence_models
 from weights import (
     checkpoint_sources,

@@ -60,7 +60,7 @@ def main(config: Config) -> int:
 
     import foundation.tensorflow_setup  # noqa: F401
     from data import features as features_lib
-    from export import opened_model, task_graphs
+    from serving import opened_model, task_graphs
 
     opened = opened_model.OpenedModel(config.model_dir, opened_model.Options())
     graph = task_graphs.make(opened)
@@ -122,7 +122,7 @@ def main(config: Config) -> int:
     show("TensorFlow float32", seconds, score, rows, ours)
     if importlib.util.find_spec("onnxruntime") is None:
         return 0
-    from export import onnx_model, onnx_names
+    from serving import onnx_model, onnx_names
 
     is_far = False
     for precision in ("float32", "int8"):
@@ -154,7 +154,7 @@ def predict_onnx(
     import numpy as np
     import onnxruntime
 
-    from export import onnx_names
+    from serving import onnx_names
 
     session = onnxruntime.InferenceSession(
         path, providers=["CPUExecutionProvider"]

@@ -36,13 +36,13 @@ import aiohttp
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-import serving
+import serving_speed
 import smoke
 
 from foundation import config_flags
 
 field = config_flags.field
-_PATH = f"v1/models/{serving.NAME}"
+_PATH = f"v1/models/{serving_speed.NAME}"
 # Method, path, body, status.
 _MALFORMED = (
     ("POST", f"{_PATH}:predict", b"{", 400),
@@ -102,7 +102,7 @@ class Clients:
     def __init__(
         self,
         config: LoadConfig,
-        server: serving.Server,
+        server: serving_speed.Server,
         expected: dict[str, np.ndarray],
     ):
         """Sends nothing yet; `expected` are the probabilities of texts."""
@@ -282,14 +282,14 @@ def main(config: LoadConfig) -> int:
     lines = pathlib.Path(config.text_file).read_text().splitlines()
     texts = [line for line in lines if line.strip()][:300]
     with tempfile.TemporaryDirectory() as folder:
-        exported = serving.export(config.model_dir, f"{folder}/exported")
+        exported = serving_speed.export(config.model_dir, f"{folder}/exported")
         expected = expected_probabilities(exported, texts)
         served = exported
         if config.engine == "onnxruntime":
-            served = serving.export(
+            served = serving_speed.export(
                 config.model_dir, f"{folder}/onnx", format="onnx"
             )
-        server = serving.start_ours(
+        server = serving_speed.start_ours(
             served, engine=config.engine, max_request_bytes=20000
         )
         clients = Clients(config, server, expected)

@@ -8,7 +8,7 @@
 A text that is longer than a sequence is cut into windows that overlap. What a
 token stands for is then read in one of them, see `has_most_context`.
 
-`export.model_inputs` does the same inside a graph. Pre-training, whose tokens
+`serving.model_inputs` does the same inside a graph. Pre-training, whose tokens
 are mapped from disk, joins its segments in `data.pretraining.instances`.
 """
 

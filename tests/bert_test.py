@@ -17,7 +17,7 @@ import warnings
 import pytest
 
 import bert
-from export import api
+from serving import api
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PIP = (*("-m", "pip", "install"), "--disable-pip-version-check")

@@ -1,4 +1,4 @@
-"""Runs examples/minimal.py at its smallest size. See also export/example_test.
+"""Runs examples/minimal.py at its smallest size. See also serving/example_test.
 
 python -m pytest tests/example_scripts_test.py
 """

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "jobs": {"foundation", "modeling", "data", "training", "weights"},
     "tasks": {"foundation", "modeling", "data", "training", "weights", "jobs"},
 }
-for _top in ("export", "paper"):
+for _top in ("serving", "paper"):
     MAY_IMPORT[_top] = {*MAY_IMPORT["tasks"], "tasks"}
 # The commands, and `bert`, which users import.
 COMMANDS = {path.stem for path in ROOT.glob("*.py")}

@@ -14,8 +14,8 @@ import tensorflow as tf
 import tiny_runs
 
 import export_model
-from export import api, tensorflow_engine
 from modeling import models
+from serving import api, tensorflow_engine
 from tasks.classification import objective
 from training import loop
 from weights import checkpoint_sources, model_directory, tokenizer_files
@@ -112,7 +112,7 @@ def test_an_exported_student_predicts_as_the_command(
     if file_format == "onnx":
         pytest.importorskip("onnx")
         pytest.importorskip("onnxruntime")
-        from export import onnx_engine
+        from serving import onnx_engine
 
         engine = onnx_engine.make(1)
     else:

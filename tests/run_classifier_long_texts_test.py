@@ -11,7 +11,7 @@ import tiny_runs
 from safetensors.numpy import load_file
 
 import export_model
-from export import api
+from serving import api
 
 FLAGS = {
     "task_name": "csv",

@@ -17,7 +17,7 @@ import time
 
 import pytest
 
-from tests.export import toy_models
+from tests.serving import toy_models
 
 # Seconds after which a test fails; enough beside any other load of the machine.
 WAIT = 200

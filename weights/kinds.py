@@ -7,7 +7,7 @@
 A model directory has the names of transformers, an export those of export.json
 and of --task. In this code, a kind has one name, which --problem_type uses too.
 This table has names only; tasks/ has the code of each kind, and
-export/task_graphs.py the graphs by which it is exported and served.
+serving/task_graphs.py the graphs by which it is exported and served.
 """
 
 import dataclasses

@@ -17,11 +17,11 @@ from keras import ops
 import export_model
 from data import features as features_lib
 from data import schema
-from export import tensorflow_engine
 from foundation import config_flags
 from jobs import finetuning, grid, report, run_config, runner
 from jobs.outputs import Card, Description, Scores
 from modeling import losses, models
+from serving import tensorflow_engine
 from weights import model_directory
 
 GOOD, OTHER = ["good", "fine"], [f"w{i}" for i in range(9)]

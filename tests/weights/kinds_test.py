@@ -7,7 +7,7 @@ import dataclasses
 import typing
 
 import export_model
-from export import api, task_graphs
+from serving import api, task_graphs
 from weights import kinds
 
 

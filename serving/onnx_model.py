@@ -1,0 +1,235 @@
+"""Writes a model directory as ONNX, for onnxruntime and other runtimes.
+
+    model.onnx              the encoder, its head and the weights
+    config.json             as transformers reads it; also bert_config.json
+    vocab.txt, tokenizer_config.json
+    crf.json                scores of tag sequences, if a tagger has them
+    export.json, README.md  what the model is
+
+The texts are tokenized, divided into windows and decoded outside of the graph.
+`save` compares the outputs of the written file with those of our model, and
+writes nothing if they differ.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import tensorflow as tf
+from absl import logging
+from onnxruntime import quantization
+from onnxruntime.quantization import quant_utils
+
+from foundation import atomic, errors
+from serving import (
+    onnx_graph,
+    onnx_names,
+    saved_model,
+    served_model,
+    text_graph,
+)
+from tasks.ner import tagging
+from weights import kinds, model_directory, tokenizer_files
+
+# Of the largest logit, at least of 1; rounding alone gives 1e-6.
+_FLOAT_BOUND = 1e-4
+# Root mean square relative to the outputs'. Real models have 0.15; more than
+# half is noise.
+_INT8_BOUND = 0.5
+_CHECKED_ROWS, _CHECKED_LENGTH = 4, 64
+
+
+def save(
+    graph: text_graph.TextGraph,
+    directory: str,
+    *,
+    precision: str,
+    standard: bool,
+) -> None:
+    """Writes the directory; an earlier export in it is replaced.
+
+    Args:
+      graph: the task; its outputs are what those of the file must equal.
+      directory: a path on a disk.
+      precision: "float32" or "int8".
+      standard: whether all operators are standard ones.
+
+    Raises:
+      InputError: the model cannot be written, the outputs of the file differ
+        from those of the model, or the directory holds something else.
+    """
+    saved_model.check_folder(directory)
+    opened = graph.opened
+    config, num_layers = opened.start.config, None
+    if opened.modules is not None:  # An encoder.
+        num_layers = opened.options.layer % config.num_hidden_layers + 1
+        config = dataclasses.replace(config, num_hidden_layers=num_layers)
+    model = onnx_graph.make(
+        graph.model,
+        standard=standard,
+        num_layers=num_layers,
+        modules=opened.modules,
+    )
+    kind = kinds.BY_EXPORT_NAME[graph.task]
+    description = saved_model.describe(graph, precision) | {
+        "format": "onnx",
+        "operators": "standard" if standard else "onnxruntime",
+        "onnx": onnx.__version__,
+    }
+    with atomic.replacing_folder(directory) as temporary:
+        os.makedirs(temporary, exist_ok=True)
+        path = os.path.join(temporary, onnx_names.MODEL)
+        _write(model, path, precision)
+        _check(graph, path, precision)
+        model_directory.write_configs(
+            temporary,
+            config,
+            model_directory.Settings(
+                architecture=kind.architecture or "BertModel",
+                attention=opened.start.attention,
+                labels=graph.labels,
+                problem_type=kind.problem_type,
+                pad_token_id=graph.tokenizer.vocabulary.pad_id,
+            ),
+        )
+        tokenizer_files.save(
+            graph.tokenizer,
+            temporary,
+            max_length=config.max_position_embeddings,
+        )
+        if graph.task == kinds.TOKEN_CLASSIFICATION:
+            tagging.save_crf(graph.model, graph.labels or (), temporary)
+        atomic.write_text(
+            os.path.join(temporary, "README.md"), _readme(model, description)
+        )
+        atomic.write_json(
+            os.path.join(temporary, served_model.DESCRIPTION), description
+        )
+    text = "exported; to serve it: serve.py --engine=onnxruntime --models=%s"
+    logging.info(text, directory)
+
+
+def _write(model: onnx.ModelProto, path: str, precision: str) -> None:
+    """Writes model.onnx."""
+    if precision == "float32":
+        onnx.save(model, path)
+        return
+    # The graph has the types that the quantizer would otherwise ask for.
+    quant_utils.add_pre_process_metadata(model)
+    # A scale for each column of a matrix halves the error. Weights of 7 bits,
+    # because sums of 8 bits overflow on processors without VNNI.
+    with saved_model.without_notices():
+        quantization.quantize_dynamic(
+            model,
+            path,
+            weight_type=quantization.QuantType.QInt8,
+            per_channel=True,
+            reduce_range=True,
+        )
+
+
+def _check(graph: text_graph.TextGraph, path: str, precision: str) -> None:
+    """Compares the outputs of the file with those of the model.
+
+    Raises:
+      InputError: they differ by more than rounding explains.
+    """
+    features = _random_features(graph)
+    with tf.device("CPU"):
+        wanted = graph.logits(
+            {name: tf.constant(x, tf.int32) for name, x in features.items()}
+        )
+    session = onnxruntime.InferenceSession(
+        path, providers=["CPUExecutionProvider"]
+    )
+    names = [onnx_names.OUTPUTS.get(name, name) for name in wanted]
+    written = session.run(
+        names,
+        {
+            onnx_names.INPUTS[name]: x.astype(np.int64)
+            for name, x in features.items()
+        },
+    )
+    values = np.concatenate([np.ravel(x) for x in wanted.values()])
+    error = np.concatenate([np.ravel(x) for x in written]) - values
+    largest = np.abs(error).max()
+    square = np.square(values).mean()
+    relative = np.sqrt(np.square(error).mean() / max(square, 1e-12))
+    logging.info(
+        "%s: the outputs in %s differ from the model's by at most %.2g, and by "
+        "%.2g of their size (root mean square)",
+        onnx_names.MODEL,
+        precision,
+        largest,
+        relative,
+    )
+    is_equal = largest <= _FLOAT_BOUND * max(1.0, np.abs(values).max())
+    if precision == "int8":
+        is_equal = relative <= _INT8_BOUND
+    if not is_equal:  # Also for NaN.
+        raise errors.InputError(
+            f"--precision={precision}: the outputs of {onnx_names.MODEL} "
+            f"differ from those of {graph.opened.path} by {largest:.2g}, "
+            f"{relative:.2g} of their size, so it is not written"
+        )
+
+
+def _random_features(graph: text_graph.TextGraph) -> dict[str, np.ndarray]:
+    """Returns rows of random tokens with padding, [B, S] or [B, K, S]."""
+    random = np.random.default_rng(0)
+    length = min(_CHECKED_LENGTH, graph.max_seq_length)
+    shape = [_CHECKED_ROWS, length]
+    if graph.task == "multiple_choice":
+        shape.insert(1, 2)
+    lengths = random.integers(1, length + 1, shape[:-1])
+    lengths.flat[0] = length
+    mask = (np.arange(length) < lengths[..., None]).astype(np.int32)
+    config, words = graph.opened.start.config, graph.tokenizer.vocabulary
+    segments = random.integers(0, min(2, config.type_vocab_size), shape)
+    return {
+        "input_ids": random.integers(0, len(words), shape) * mask,
+        "input_mask": mask,
+        "segment_ids": segments * mask,
+    }
+
+
+_README = """\
+# BERT for {task}
+
+An ONNX model. Its inputs `input_ids`, `attention_mask` and `token_type_ids` are
+int64 [{axes}]; the texts are tokenized before.
+
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession("path/of/this/directory/model.onnx")
+    outputs = session.run(None, {{"input_ids": ..., ...}})
+
+Outputs: {outputs}.
+{labels}
+Precision: {precision}. Operators: {operators}. `export.json` describes the
+model, `vocab.txt` and `tokenizer_config.json` the tokenizer.
+"""
+
+
+def _readme(model: onnx.ModelProto, description: Mapping[str, Any]) -> str:
+    """Returns the README of the directory."""
+
+    def axes(info):
+        dims = info.type.tensor_type.shape.dim
+        return ", ".join(x.dim_param or str(x.dim_value) for x in dims)
+
+    labels = description["labels"]
+    return _README.format(
+        task=description["task"].replace("_", " "),
+        axes=axes(model.graph.input[0]),
+        outputs=", ".join(
+            f"`{info.name}` [{axes(info)}]" for info in model.graph.output
+        ),
+        labels=f"Labels: `{'`, `'.join(labels)}`.\n" if labels else "",
+        precision=description["precision"],
+        operators=description["operators"],
+    )

@@ -1,0 +1,430 @@
+"""A served model: batches of the rows of concurrent requests.
+
+    rows of one request
+        -> parts of rows of similar length (`split`)
+        -> a batch with the parts of other requests
+        -> one result for each row, in the request's order (`join`)
+
+A part that finds the model idle is computed at once; while a batch is computed,
+the next parts wait and make the next batch. Each class of lengths has batches
+of its own, because a model pads a batch to its longest row.
+
+Everything here runs in the event loop, except the model itself, which a thread
+computes.
+"""
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import itertools
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent import futures
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from foundation import errors
+from serving import served_directories, served_model
+
+# Upper bounds of the length classes in bytes of UTF-8. A token of English text
+# has about 5 bytes with its space, of Chinese 3.
+_LENGTH_CLASSES = (48, 96, 192, 384, 768, 1536)
+_BYTES_PER_TOKEN = 5
+_PARTS_AT_ONCE = 4  # Of one request.
+_THREADS = 16  # Each computes one batch.
+# What precedes and what is the number of a row in a line of `input_checks`.
+_ROW = re.compile(r"([\w.]+: row )(\d+)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Batching:
+    """How the rows of concurrent requests are batched.
+
+    Each is the value of the flag of serve.py of the same name.
+    """
+
+    max_batch_size: int = 32
+    batch_timeout_ms: float = 0.0
+    threads_per_batch: int = 0
+
+    @property
+    def num_concurrent(self) -> int:
+        """The batches of one length class that are computed at the same time.
+
+        While they are, the next one grows. More than one makes batches smaller,
+        which gains only if each is computed by few threads.
+        """
+        cores = os.cpu_count() or 1
+        return max(1, min(4, cores // (self.threads_per_batch or cores)))
+
+
+DEFAULTS = Batching()
+
+
+class Part(NamedTuple):
+    """Some rows of a request.
+
+    Attributes:
+      rows: int [n], their numbers in the request.
+      inputs: name -> array [n, ...].
+      length_class: the class of the length of the longest of them, from 0.
+    """
+
+    rows: np.ndarray
+    inputs: dict[str, np.ndarray]
+    length_class: int
+
+
+class _Waiting(NamedTuple):
+    """A part that waits for its batch."""
+
+    part: Part
+    result: asyncio.Future
+    since: float
+
+
+class _Queue:
+    """The parts that can be in one batch."""
+
+    def __init__(self) -> None:
+        self.waiting: collections.deque[_Waiting] = collections.deque()
+        self.num_running = 0
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Servable:
+    """A loaded model, called by any number of requests of one event loop.
+
+    Attributes:
+      name: the model's name in the addresses of the server.
+      version: the number of the version's directory; 1 without one.
+      model: the model, which an engine has loaded.
+      num_batches: the number of batches that were computed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: served_model.Model,
+        batching: Batching = DEFAULTS,
+        version: int = 1,
+    ):
+        """Wraps a model; the arguments are attributes, or how it is batched."""
+        self.name, self.model, self.version = name, model, version
+        self._batching = batching
+        self.num_batches = 0
+        # Longer texts are cut, or split into windows of this length.
+        longest = model.description.get("max_seq_length") or _LENGTH_CLASSES[-1]
+        self._bounds = [
+            bound
+            for bound in _LENGTH_CLASSES
+            if bound < longest * _BYTES_PER_TOKEN
+        ]
+        self._queues: dict[Any, _Queue] = {}
+        self._num_users, self._is_unused = 0, asyncio.Event()
+        self._pool = futures.ThreadPoolExecutor(
+            _THREADS, thread_name_prefix="compute"
+        )
+
+    @property
+    def task(self) -> str | None:
+        """The task in export.json; None without that file."""
+        return self.model.description.get("task")
+
+    @property
+    def signatures(self) -> Mapping[str, served_model.Signature]:
+        """The functions of the model."""
+        return self.model.signatures
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The signatures in the JSON form of TensorFlow Serving."""
+        return self.model.metadata
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Keeps the model loaded in a context."""
+        self._num_users += 1
+        try:
+            yield
+        finally:
+            self._num_users -= 1
+            if not self._num_users:
+                self._is_unused.set()
+
+    async def unused(self) -> None:
+        """Waits until no request uses the model."""
+        while self._num_users:
+            self._is_unused.clear()
+            await self._is_unused.wait()
+
+    def close(self) -> None:
+        """Ends the threads, after what they compute."""
+        self._pool.shutdown(wait=False)
+
+    def warm_up(self) -> None:
+        """Predicts a row of one word, which takes longer the first time.
+
+        A SavedModel of another program may refuse the row, with a warning.
+
+        Raises:
+          InputError: a model of this project cannot predict it.
+        """
+        started = time.monotonic()
+        signature_name = served_model.DEFAULT_SIGNATURE
+        inputs = {
+            name: np.full(
+                [1, *(n or 2 for n in spec.shape)],
+                b"[MASK]" if spec.dtype == object else 1,
+                spec.dtype,
+            )
+            for name, spec in self.signatures[signature_name].inputs.items()
+        }
+        try:
+            self.model.predict(signature_name, inputs)
+        except errors.InputError as error:
+            if self.model.description:
+                raise
+            logging.warning("%s: not prepared: %s", self.name, error)
+            return
+        seconds = time.monotonic() - started
+        logging.info("%s: first prediction in %.1f s", self.name, seconds)
+
+    def split(self, inputs: Mapping[str, np.ndarray]) -> list[Part]:
+        """Cuts the rows of a request into parts of similar length.
+
+        Args:
+          inputs: name -> array [N, ...], N > 0.
+        """
+        lengths = sum(served_model.row_lengths(x) for x in inputs.values())
+        classes = np.searchsorted(self._bounds, lengths)
+        order = np.argsort(lengths, kind="stable")
+        largest = self._batching.max_batch_size
+        parts = []
+        # np.split of the sorted rows where the class changes.
+        changes = np.flatnonzero(np.diff(classes[order])) + 1
+        for rows in np.split(order, changes):
+            size = len(rows)
+            if largest:
+                # A part for each batch that is computed at the same time.
+                size = min(largest, -(-size // self._batching.num_concurrent))
+            for first in range(0, len(rows), size):
+                chosen = rows[first : first + size]
+                values = {name: x[chosen] for name, x in inputs.items()}
+                parts.append(Part(chosen, values, int(classes[chosen[0]])))
+        return parts
+
+    async def predict(
+        self, signature_name: str, parts: Sequence[Part]
+    ) -> list[dict[str, np.ndarray]]:
+        """Computes the parts of a request, together with those of others.
+
+        Args:
+          signature_name: one of `signatures`.
+          parts: what `split` has returned.
+
+        Returns:
+          For each part, output's name -> array [n, ...].
+
+        Raises:
+          InputError: the model refuses a row; the line has its number in the
+            request.
+        """
+        results = []
+        # Few at a time, so that others get batches between those of a long
+        # request.
+        for first in range(0, len(parts), _PARTS_AT_ONCE):
+            chosen = parts[first : first + _PARTS_AT_ONCE]
+            results += await asyncio.gather(
+                *(self._enqueue(signature_name, part) for part in chosen)
+            )
+        return results
+
+    def _enqueue(self, signature_name: str, part: Part) -> asyncio.Future:
+        """Returns the future result of a part."""
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(part, loop.create_future(), loop.time())
+        if not self._batching.max_batch_size:
+            self._compute(signature_name, [waiting], _Queue())
+            return waiting.result
+        shapes = tuple(x.shape[1:] for x in part.inputs.values())
+        key = signature_name, part.length_class, shapes
+        queue = self._queues.setdefault(key, _Queue())
+        queue.waiting.append(waiting)
+        self._start(key, queue)
+        return waiting.result
+
+    def _start(self, key: Any, queue: _Queue) -> None:
+        """Starts the batches that can be computed now."""
+        if queue.timer is not None:
+            queue.timer.cancel()
+            queue.timer = None
+        while queue.num_running < self._batching.num_concurrent:
+            # Without those whose request was given up.
+            queue.waiting = collections.deque(
+                x for x in queue.waiting if not x.result.done()
+            )
+            if not queue.waiting:
+                break
+            loop, first = asyncio.get_running_loop(), queue.waiting[0]
+            ends = first.since + self._batching.batch_timeout_ms / 1000
+            count = sum(len(x.part.rows) for x in queue.waiting)
+            if count < self._batching.max_batch_size and loop.time() < ends:
+                queue.timer = loop.call_at(ends, self._start, key, queue)
+                return
+            self._compute(key[0], self._take_batch(queue), queue, key)
+        if not queue.waiting and not queue.num_running:
+            self._queues.pop(key, None)
+
+    def _take_batch(self, queue: _Queue) -> list[_Waiting]:
+        """Removes the next batch from a queue, which is not empty."""
+        batch: list[_Waiting] = []
+        count = 0
+        while queue.waiting:
+            count += len(queue.waiting[0].part.rows)
+            if batch and count > self._batching.max_batch_size:
+                break
+            batch.append(queue.waiting.popleft())
+        return batch
+
+    def _compute(
+        self,
+        signature_name: str,
+        batch: Sequence[_Waiting],
+        queue: _Queue,
+        key: Any = None,
+    ) -> None:
+        """Computes a batch in a thread, and starts the next one after it."""
+        queue.num_running += 1
+        self.num_batches += 1
+        loop = asyncio.get_running_loop()
+        done = loop.run_in_executor(
+            self._pool,
+            _outcomes,
+            self.model,
+            signature_name,
+            [waiting.part for waiting in batch],
+        )
+
+        def finish(done: asyncio.Future) -> None:
+            queue.num_running -= 1
+            if key is not None:
+                self._start(key, queue)
+            for waiting, outcome in zip(batch, done.result(), strict=True):
+                if waiting.result.done():
+                    continue  # The request was given up.
+                if isinstance(outcome, Exception):
+                    waiting.result.set_exception(outcome)
+                else:
+                    waiting.result.set_result(outcome)
+
+        done.add_done_callback(finish)
+
+
+def _outcomes(
+    model: served_model.Model, signature_name: str, parts: Sequence[Part]
+) -> list[dict[str, np.ndarray] | Exception]:
+    """Computes parts in one batch; returns outputs or an error for each.
+
+    If a batch fails, each part is computed by itself: a row of another request
+    may be the cause.
+    """
+    try:
+        if len(parts) == 1:
+            return [model.predict(signature_name, parts[0].inputs)]
+        joined = {
+            name: np.concatenate([part.inputs[name] for part in parts])
+            for name in parts[0].inputs
+        }
+        outputs = model.predict(signature_name, joined)
+    except Exception as error:
+        if len(parts) > 1:
+            return [_outcomes(model, signature_name, [x])[0] for x in parts]
+        if isinstance(error, errors.InputError):
+            return [errors.InputError(_in_request(str(error), parts[0].rows))]
+        return [error]
+    ends = [0, *itertools.accumulate(len(part.rows) for part in parts)]
+    return [
+        {name: x[first:end] for name, x in outputs.items()}
+        for first, end in itertools.pairwise(ends)
+    ]
+
+
+def _in_request(line: str, rows: np.ndarray) -> str:
+    """Replaces a row's number in a part by that in the request.
+
+    Args:
+      line: an error of the model; "NAME: row 2: ..." is changed.
+      rows: int [n], the numbers of the part's rows in the request.
+    """
+    match = _ROW.match(line)
+    if not match or int(match[2]) >= len(rows):
+        return line
+    return f"{match[1]}{rows[int(match[2])]}{line[match.end() :]}"
+
+
+def join(
+    parts: Sequence[Part], results: Sequence[Mapping[str, np.ndarray]]
+) -> dict[str, list[np.ndarray]]:
+    """Returns output's name -> one array for each row of the request.
+
+    Args:
+      parts: what `Servable.split` has returned.
+      results: what `Servable.predict` has returned for them.
+    """
+    rows = np.concatenate([part.rows for part in parts])
+    order = np.argsort(rows)
+    joined = {}
+    for name in results[0]:
+        # With "...", the row of a vector is an array, too.
+        values = [
+            result[name][i, ...]
+            for part, result in zip(parts, results, strict=True)
+            for i in range(len(part.rows))
+        ]
+        joined[name] = [values[i] for i in order]
+    return joined
+
+
+def load(
+    name: str,
+    directory: str,
+    engine: served_model.Engine,
+    batching: Batching = DEFAULTS,
+) -> Servable:
+    """Loads a model, the highest of its versions as TensorFlow Serving does.
+
+    Args:
+      name: the model's name in the addresses of the server.
+      directory: the model's directory, or one with numbered directories.
+      engine: what computes the model.
+      batching: how rows are batched.
+
+    Raises:
+      InputError: there is no model, or it cannot be loaded.
+    """
+    started = time.monotonic()
+    version, path = served_directories.find_version(directory, engine.file)
+    model = engine.load(path)
+    seconds = time.monotonic() - started
+    logging.info("%s: version %d, loaded in %.1f s", name, version, seconds)
+    return Servable(name, model, batching, version)
+
+
+def open_all(
+    models: str, engine: served_model.Engine, batching: Batching = DEFAULTS
+) -> dict[str, Servable]:
+    """Loads the models that a flag names; see `served_directories.by_name`.
+
+    Raises:
+      InputError: a model cannot be loaded, or two have one name.
+    """
+    return {
+        name: load(name, directory, engine, batching)
+        for name, directory in served_directories.by_name(models).items()
+    }

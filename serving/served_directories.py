@@ -1,0 +1,124 @@
+"""Finds the directories that serve.py is given, before any engine is imported.
+
+sentiment=exports/sst2      a name in addresses, and its directory
+exports/sst2/3/             a numbered version, of which the highest counts
+"""
+
+import os
+import re
+
+from foundation import atomic, errors, file_system
+from serving import onnx_names
+
+_NAME = re.compile(r"[\w.-]+")
+# Name of an engine -> the file that a directory must have.
+FILES = {"tensorflow": "saved_model.pb", "onnxruntime": onnx_names.MODEL}
+# What a model directory of this project or of transformers has.
+_CONFIGS = ("config.json", "bert_config.json")
+
+
+def by_name(models: str) -> dict[str, str]:
+    """Returns name -> directory of the models that a flag names.
+
+    Args:
+      models: comma-separated directories, each optionally with its name as in
+        "sentiment=exports/sst2"; by default the name is that of the directory.
+
+    Raises:
+      InputError: a model has no name, or two have the same.
+    """
+    named: dict[str, str] = {}
+    items = file_system.split_names(models, _is_named_folder)
+    for item in items or [""]:
+        name, is_named, directory = item.partition("=")
+        if not is_named:
+            directory = name
+            name = os.path.basename(directory.rstrip("/"))
+        if not _NAME.fullmatch(name):
+            raise errors.InputError(
+                f"--models={models}: {name!r} is no name of a model; write "
+                "NAME=DIRECTORY with letters, digits, _, - and ."
+            )
+        if name in named:
+            raise errors.InputError(
+                f"--models={models}: two models are named {name}; write "
+                "NAME=DIRECTORY"
+            )
+        named[name] = directory
+    return named
+
+
+def _is_named_folder(item: str) -> bool:
+    """Returns whether the directory of "name=directory" exists."""
+    name, _, directory = item.partition("=")
+    return file_system.is_folder(directory or name)
+
+
+def check(models: str, engine: str) -> None:
+    """Refuses directories on this disk that an engine cannot serve.
+
+    Args:
+      models: see `by_name`.
+      engine: a key of FILES.
+
+    Raises:
+      InputError: says what is in the directory, and how to serve it.
+    """
+    for directory in by_name(models).values():
+        if not file_system.is_remote(directory):
+            find_version(directory, FILES[engine])
+
+
+def find_version(directory: str, file: str) -> tuple[int, str]:
+    """Returns the version and the directory that has an engine's file.
+
+    Raises:
+      InputError: there is none.
+    """
+    # export_model.py may have been killed while it replaced one.
+    atomic.restore_folder(directory)
+    if file_system.is_file(os.path.join(directory, file)):
+        return 1, directory
+    if not file_system.is_folder(directory):
+        is_file = file_system.exists(directory)
+        problem = "is a file, not a" if is_file else "no such"
+        raise errors.InputError(f"--models: {directory}: {problem} directory")
+    atomic.restore_folders(directory)
+    for version in sorted(versions(directory), reverse=True):
+        path = os.path.join(directory, str(version))
+        if file_system.is_file(os.path.join(path, file)):
+            return version, path
+    raise errors.InputError(
+        f"--models: there is no {file} in {directory}; "
+        f"{_remedy(directory, file)}"
+    )
+
+
+def _remedy(directory: str, file: str) -> str:
+    """Returns how to serve what a directory has instead of an engine's file."""
+    entries = sorted(file_system.entries(directory))
+    for engine, other in FILES.items():
+        if other in entries:
+            return f"it has {other}, for --engine={engine}"
+    onnx = " --format=onnx" if file == onnx_names.MODEL else ""
+    if not {*_CONFIGS}.isdisjoint(entries):
+        return (
+            "it is a model directory, from which export_model.py --model_dir="
+            f"{directory} --output_dir=EXPORTED{onnx} makes what is served"
+        )
+    exported = [
+        path
+        for path in (os.path.join(directory, name) for name in entries)
+        if file_system.is_file(os.path.join(path, file))
+    ]
+    if exported:
+        return f"name the models in it: --models={','.join(exported)}"
+    return f"export_model.py{onnx} writes one"
+
+
+def versions(directory: str) -> list[int]:
+    """Returns the numbers that are names of entries of a directory."""
+    if not file_system.is_folder(directory):
+        return []
+    names = file_system.entries(directory)
+    return [int(name) for name in names if re.fullmatch(r"0|[1-9]\d*", name)]

@@ -1,0 +1,121 @@
+"""Tiny models of every task, their exports, and texts that are hard to read."""
+
+import pathlib
+from collections.abc import Callable
+
+import tensorflow as tf
+import tiny_runs
+from aiohttp import test_utils
+
+import export_model
+from foundation import config_flags
+from modeling import models
+from serving import model_inputs, opened_model, task_graphs, text_graph
+from weights import model_directory
+
+WORDS = [
+    *tiny_runs.SPECIAL,
+    *"the cat dog sat on mat mary lives in paris . , ? ! ' s".split(),
+    *"##s ##ing ##ly a b c x ##x ##a cafe \u05e9\u05dc\u05d5\u05dd".split(),
+    *"\u4e2d \u6587 \U0001f600 1 2 ##2 - ( ) who where".split(),
+]
+TEXTS = [
+    "The cat sat on the mat.",
+    "",
+    "Mary lives in Paris, the cat's paris!",
+    "the cat sat on the mat " * 435,  # 10,005 characters.
+    "x" * 10000,
+    "\U0001f600 cat \U0001f600\u200d\U0001f525 dogs",
+    "\u05e9\u05dc\u05d5\u05dd \u202bthe cat\u202c \u05e9\u05dc\u05d5\u05dd",
+    "Cafe\u0301 CAF\u00c9\u3000\u4e2d\u6587\u4e2d mat\u0000s",
+    " \u00a0 ",
+    "?",
+]
+
+
+def save_model(
+    directory: pathlib.Path,
+    make_model: type,
+    words: list[str] = WORDS,
+    *,
+    labels: list[str] | None = None,
+    problem_type: str | None = None,
+    positions: int = 48,
+    **arguments,
+) -> pathlib.Path:
+    """Saves a model with large random weights and its vocabulary."""
+    config = tiny_runs.config(
+        words,
+        num_hidden_layers=2,
+        max_position_embeddings=positions,
+        initializer_range=0.4,
+    )
+    model = make_model(config, seed=5, **arguments)
+    # Released vocabularies may be longer than a model's own lines.
+    model_directory.save(
+        model, str(directory), labels=labels, problem_type=problem_type
+    )
+    (directory / "vocab.txt").write_text("\n".join(words) + "\n")
+    return directory
+
+
+def export(model_dir: pathlib.Path, output_dir: pathlib.Path, **flags):
+    """Calls export_model.py; returns the directory of the SavedModel."""
+    tiny_runs.run(
+        export_model,
+        export_model.ExportConfig,
+        model_dir=model_dir,
+        output_dir=output_dir,
+        **flags,
+    )
+    return output_dir
+
+
+def task_graph(model_dir: pathlib.Path, **flags) -> text_graph.TextGraph:
+    """Makes the graph of a model's task with flags of export_model.py."""
+    config = config_flags.parse(
+        export_model.ExportConfig,
+        [
+            "export_model.py",
+            f"--model_dir={model_dir}",
+            "--output_dir=unused",
+            *(f"--{k}={v}" for k, v in flags.items() if v is not None),
+        ],
+    )
+    return task_graphs.make(
+        opened_model.OpenedModel(str(model_dir), config.options)
+    )
+
+
+def graph(model_dir: pathlib.Path, **flags) -> Callable:
+    """Returns the default signature, without the SavedModel around it.
+
+    It maps lists of strings to arrays.
+    """
+    made = task_graph(model_dir, **flags)
+    function = tf.function(
+        model_inputs.for_any_count(made.predict), autograph=False
+    ).get_concrete_function(**made.inputs)
+
+    def call(**texts):
+        inputs = {k: tf.constant(v, tf.string) for k, v in texts.items()}
+        return {k: v.numpy() for k, v in function(**inputs).items()}
+
+    return call
+
+
+CLASSIFIER = models.ClassificationModel
+LABELS = ["bad", "good", "so-so"]
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+class Running(test_utils.BaseTestServer):
+    """A server that listens on a free port."""
+
+    def __init__(self, made):
+        """Wraps a server that does not listen yet."""
+        super().__init__()
+        self._made = made
+
+    async def _make_runner(self, **options):
+        return self._made.make_runner(**options)

@@ -1,0 +1,154 @@
+"""Exported models work in a process with only TensorFlow and its text part.
+
+python -m pytest tests/serving/fresh_process_test.py
+"""
+
+import json
+import subprocess
+import sys
+
+import exports
+import numpy as np
+import pytest
+import tiny_runs
+
+from modeling import crf, models
+from tasks.ner import tagging
+
+# Calls the default signature with texts in batches of 1 and 3.
+PROGRAM = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+
+directory, texts = sys.argv[1], json.loads(sys.argv[2])
+function = tf.saved_model.load(directory).signatures["serving_default"]
+for size in (0, 1, 3):
+    outputs = function(**{
+        name: tf.constant(values[:size], tf.string, (size, *shape))
+        for name, (values, *shape) in texts.items()
+    })
+    row = {name: value.numpy().tolist() for name, value in outputs.items()}
+    print(json.dumps(row, default=bytes.decode))
+assert not {"data", "serving", "modeling", "keras_hub"} & set(sys.modules)
+"""
+TEXTS = ["Mary sat, \U0001f600 in Paris [MASK].", "", "the cat's mat " * 700]
+LABELS = ["O", "B-PER", "I-PER"]
+
+
+def classifier(folder):
+    exports.save_model(folder, exports.CLASSIFIER, num_classes=3)
+
+
+def choice(folder):
+    exports.save_model(folder, models.MultipleChoiceModel)
+
+
+def language_model(folder):
+    exports.save_model(folder, models.PretrainingModel)
+
+
+def answers(folder):
+    exports.save_model(folder, models.QuestionAnsweringModel)
+    settings = {
+        "version_2_with_negative": True,
+        "null_score_diff_threshold": 1.5,
+    }
+    (folder / "question_answering.json").write_text(json.dumps(settings))
+
+
+def tagger(folder):
+    exports.save_model(
+        folder, models.TaggingModel, num_classes=3, labels=LABELS
+    )
+    model = crf.CrfTaggingModel(tiny_runs.config(exports.WORDS), num_classes=3)
+    tagging.save_crf(model, LABELS, str(folder))
+
+
+TASKS = {
+    "question_answering": (
+        answers,
+        {"question": TEXTS, "context": TEXTS[::-1]},
+    ),
+    "token_classification": (tagger, {"text": TEXTS}),
+    "classification": (classifier, {"text": TEXTS}),
+    "multiple_choice": (
+        choice,
+        {"context": TEXTS, "endings": [TEXTS, TEXTS[::-1], TEXTS]},
+    ),
+    "fill_mask": (language_model, {"text": TEXTS}),
+    "sentence_embedding": (language_model, {"text": TEXTS}),
+}
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        *list(TASKS)[:1],
+        *(pytest.param(x, marks=pytest.mark.all) for x in list(TASKS)[1:]),
+    ],
+)
+def test_a_fresh_process_gives_the_same_results(task, tmp_path):
+    save, texts = TASKS[task]
+    save(tmp_path / "model")
+    flags = {"task": task, "max_seq_length": 24}
+    if task == "question_answering":
+        flags["max_query_length"] = 8
+    exported = exports.export(
+        tmp_path / "model", tmp_path / "exported", **flags
+    )
+    values = {name: [rows, *np.shape(rows)[1:]] for name, rows in texts.items()}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(exported), json.dumps(values)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    function = exports.graph(tmp_path / "model", **flags)
+    lines = done.stdout.splitlines()
+    for size, line in zip((1, 3), lines[1:], strict=True):
+        expected = function(**{k: v[:size] for k, v in texts.items()})
+        found = json.loads(line)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            if value.dtype == object:
+                text = json.dumps(value.tolist(), default=bytes.decode)
+                assert found[name] == json.loads(text)
+            else:
+                np.testing.assert_allclose(found[name], value, atol=1e-5)
+    assert all(not x for x in json.loads(lines[0]).values())
+
+
+def test_wrong_requests_get_one_line(tmp_path, capsys):
+    language_model(tmp_path / "model")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("mine")
+    for flags, message in (
+        ({"output_dir": tmp_path / "notes"}, "is no exported model"),
+        ({"output_dir": tmp_path / "notes/a.txt"}, "a.txt is a file, not a"),
+        ({"model_dir": tmp_path / "nothing"}, "no such checkpoint"),
+        ({"max_seq_length": 1000}, "has only 48 positions"),
+        ({"task": "classification"}, "not been trained for this task"),
+        ({"task": "token_classification"}, "no labels"),
+        (
+            {"task": "question_answering", "max_query_length": 8},
+            "not been trained for this task",
+        ),
+        ({"task": "sentence_embedding", "layer": 7}, "2 layers"),
+        ({"layer": -2}, "--layer: only for sentence_embedding; the task"),
+        ({"doc_stride": 8}, "--doc_stride: only for question_answering; the"),
+        ({"label_names": "a,b"}, "--label_names: only for classification, re"),
+    ):
+        flags = {
+            "model_dir": tmp_path / "model",
+            "output_dir": tmp_path / "exported",
+            "max_seq_length": 24,
+        } | flags
+        model_dir, output_dir = flags.pop("model_dir"), flags.pop("output_dir")
+        with pytest.raises(SystemExit) as ended:
+            exports.export(model_dir, output_dir, **flags)
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert ended.value.code == 2
+        assert message in error, error
+        assert not (tmp_path / "exported").exists()

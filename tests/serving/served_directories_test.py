@@ -1,0 +1,80 @@
+"""Tests what serve.py says of directories and ports that it cannot serve.
+
+python -m pytest tests/serving/served_directories_test.py
+"""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from foundation import errors
+from serving import addresses, served_directories
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in (
+        *("trained/config.json", "trained/model.safetensors"),
+        *("released/bert_config.json", "all/a/saved_model.pb"),
+        *("all/b/saved_model.pb", "onnx/model.onnx", "all/c/x", "file"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+
+
+@pytest.mark.parametrize(
+    ("models", "engine", "message"),
+    [
+        ("trained", "tensorflow", "export_model.py --model_dir=trained "),
+        ("x=released", "tensorflow", "export_model.py --model_dir=released "),
+        ("trained", "onnxruntime", "EXPORTED --format=onnx makes"),
+        ("onnx", "tensorflow", "model.onnx, for --engine=onnxruntime"),
+        ("all/a", "onnxruntime", "saved_model.pb, for --engine=tensorflow"),
+        ("all", "tensorflow", "--models=all/a,all/b"),
+        ("all/c", "tensorflow", "export_model.py writes one"),
+        ("missing", "tensorflow", "--models: missing: no such directory"),
+        ("file", "tensorflow", "file: is a file, not a directory"),
+        ("all/a,nowhere", "tensorflow", "nowhere: no such directory"),
+    ],
+)
+def test_what_is_in_a_directory_decides_the_remedy(
+    folder, models, engine, message
+):
+    with pytest.raises(errors.InputError) as caught:
+        served_directories.check(models, engine)
+    assert message in str(caught.value)
+
+
+def test_what_can_be_served_or_is_elsewhere_is_not_refused(folder):
+    served_directories.check("all/a,y=all/b,gs://bucket/model", "tensorflow")
+    served_directories.check("onnx", "onnxruntime")
+
+
+def test_a_port_in_use_suggests_another():
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        with pytest.raises(errors.InputError, match=f"--port={port}") as caught:
+            addresses.check_free("127.0.0.1", port)
+    assert "another --port" in str(caught.value)
+    addresses.check_free("127.0.0.1", port)
+    addresses.check_free("127.0.0.1", 0)
+    addresses.check_free("no.such.host.invalid", port)
+
+
+def test_both_are_checked_before_the_import_of_tensorflow(tmp_path, repository):
+    for name in ("tensorflow", "numpy", "aiohttp"):
+        stub = f"raise SystemExit('{name} is imported')"
+        (tmp_path / f"{name}.py").write_text(stub)
+    found = subprocess.run(
+        [sys.executable, repository / "serve.py", "--models=missing"],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (found.returncode, found.stderr) == (
+        2,
+        "serve.py: --models: missing: no such directory\n",
+    )

@@ -1,0 +1,736 @@
+"""Tests the server: addresses, errors, limits, metrics and the page.
+
+python -m pytest tests/serving/server_test.py
+"""
+
+import asyncio
+import dataclasses
+import json
+import logging
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import exports
+import pytest
+from aiohttp import test_utils, web
+
+from foundation import errors
+from serving import (
+    connections,
+    rest_format,
+    servable,
+    server,
+    tensorflow_engine,
+)
+
+# The threads of batches run until the process ends.
+pytestmark = pytest.mark.last
+LIMITS = connections.Limits(
+    max_request_bytes=2000,
+    max_request_rows=4,
+    request_timeout=600,  # Enough beside any other load of the machine.
+    max_pending_requests=3,
+)
+SHORT = dataclasses.replace(LIMITS, request_timeout=2)
+NAMES = ("classification", "tagging", "embedding", "multiple_choice", "numbers")
+
+
+@pytest.fixture(scope="module")
+def servables(toys):
+    models = ",".join(str(toys / name) for name in NAMES)
+    opened = servable.open_all(models, tensorflow_engine.ENGINE)
+    for model in opened.values():
+        model.warm_up()
+    return opened
+
+
+def run(servables, use, limits=LIMITS, **options):
+    """Calls an asynchronous function with a client of a server."""
+
+    async def main():
+        made = server.Server(servables, limits, **options)
+        async with test_utils.TestClient(exports.Running(made)) as client:
+            return await use(client)
+
+    return asyncio.run(main())
+
+
+def exchange(servables, *lines, **options):
+    """Sends lines as bytes; returns status, headers and body of the answer."""
+
+    async def use(client):
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", client.server.port
+        )
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        status, *pairs = head.strip().split("\r\n")
+        headers = dict(pair.split(": ", 1) for pair in pairs)
+        body = await reader.readexactly(int(headers.get("Content-Length", 0)))
+        writer.close()
+        return int(status.split()[1]), headers, body.decode()
+
+    return run(servables, use, **options)
+
+
+def get(servables, path, method="GET", **options):
+    """Returns status and text of one request."""
+
+    async def use(client):
+        response = await client.request(method, path, **options)
+        return response.status, await response.text()
+
+    return run(servables, use)
+
+
+def predict(servables, name, request):
+    async def use(client):
+        path = f"/v1/models/{name}:predict"
+        response = await client.post(path, json=request)
+        assert response.content_type == "application/json"
+        return response.status, await response.json()
+
+    return run(servables, use)
+
+
+def test_predictions_are_returned_by_row_and_by_column(servables):
+    status, found = predict(servables, "embedding", {"instances": ["ab", ""]})
+    assert (status, found) == (200, {"predictions": [[2, 2], [0, 0]]})
+    row = {"context": "c", "endings": ["a", "abc", "ab"]}
+    status, found = predict(servables, "multiple_choice", {"instances": [row]})
+    assert found["predictions"][0]["choice"] == 1
+    status, found = predict(servables, "tagging", {"inputs": ["Ann is", "no"]})
+    assert found["outputs"]["entity"] == [["Ann"], [""]]
+    assert found["outputs"]["end"] == [[3], [-1]]
+    row = {"a": 1, "b": 0.5}
+    path = "numbers/versions/1"
+    assert predict(servables, path, {"instances": [row] * 2}) == (
+        200,
+        {"predictions": [1.5, 1.5]},
+    )
+
+
+@pytest.mark.parametrize(
+    "path, method, body, status, message",
+    [
+        ("/v1/models/embedding:predict", "POST", b"{", 400, "not JSON"),
+        ("/v1/models/tagging:predict", "POST", None, 400, "refused"),
+        ("/v1/models/none:predict", "POST", b"{}", 404, "no model none"),
+        ("/v1/models/none", "GET", None, 404, "embedding, multi"),
+        ("/v1/models/none/metadata", "GET", None, 404, "no model none"),
+        ("/v1/models/numbers/versions/2", "GET", None, 404, "version 2"),
+        ("/v1/models/embedding:predict", "GET", None, 405, "allowed: POST"),
+        ("/v1/models/embedding:classify", "POST", b"{}", 404, "only :predict"),
+        ("/v1/models/numbers/versions/1:regress", "GET", None, 404, "only"),
+        ("/v1/models/none:classify", "POST", b"{}", 404, "no model none"),
+        ("/v2", "GET", None, 404, "Not Found: GET /v1/models lists"),
+        ("/v1/models/embedding", "POST", b"{}", 405, "/NAME:predict"),
+        ("/v1/models/embedding:predict", "POST", b" " * 2001, 413, "2000"),
+        (f"/v1/models/embedding/versions/{'1' * 4400}", "GET", None, 404, "11"),
+        (
+            "/v1/models/embedding:predict",
+            "POST",
+            b'{"instances": ["a", "b", "c", "d", "e"]}',
+            400,
+            "5 rows, more than 4",
+        ),
+    ],
+)
+def test_errors_are_one_line(servables, path, method, body, status, message):
+    if "tagging" in path:
+        body = b'{"instances": ["refused"]}'
+    found, text = get(servables, path, method, data=body)
+    assert found == status
+    assert text.startswith('{"error": "') and message in text
+    assert "\\n" not in text
+
+
+def test_the_models_are_listed(servables):
+    status, text = get(servables, "/v1/models")
+    models = json.loads(text)["models"]
+    assert status == 200 and tuple(x["name"] for x in models) == NAMES
+    assert {x["name"]: x["task"] for x in models}["tagging"] == (
+        servables["tagging"].task
+    )
+    for model in models:
+        _, text = get(servables, f"/v1/models/{model['name']}")
+        assert json.loads(text).items() <= model.items()
+
+
+PREDICT = "POST /v1/models/embedding:predict HTTP/1.1"
+
+
+@pytest.mark.parametrize(
+    "lines, status, message",
+    [
+        (["no http"], 400, "is not accepted: "),
+        (["GET / HTTP/1.1", "Host: a", "no header"], 400, "is not accepted: "),
+        (["GET / HTTP/1.1", "Host: a", "A: " + "b" * 9000], 400, "8190 bytes"),
+        ([PREDICT, "Content-Length: 0"], 400, "Host"),
+        ([PREDICT, "Host: a", "Content-Length: x"], 400, "Content-Length"),
+        ([PREDICT, "Host: a", "Expect: tea"], 417, "Expectation Failed"),
+        (["GET /no HTTP/1.1", "Host: a", "Expect: tea"], 417, "Expectation"),
+        (["GET /no HTTP/1.1", "Host: a"], 404, "Not Found"),
+        (["POST / HTTP/1.1", "Host: a"], 405, "Not Allowed"),
+        (["CONNECT a:1 HTTP/1.1", "Host: a"], 404, "Not Found"),
+        ([PREDICT, "Host: a", "Content-Encoding: tea"], 415, "tea"),
+        (
+            [PREDICT, "Host: a", "Content-Encoding: gzip, br"],
+            415,
+            "gzip, br is not supported",
+        ),
+    ],
+)
+def test_errors_of_http_are_one_json_line(servables, lines, status, message):
+    found, headers, body = exchange(servables, *lines)
+    assert found == status
+    assert headers["Content-Type"].startswith("application/json")
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert json.loads(body).keys() == {"error"}
+    assert message in body and "\\n" not in body
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd"])
+def test_a_compression_without_its_package_is_unsupported(servables, encoding):
+    # With the package, the body is refused because it is not compressed.
+    lines = f"Content-Encoding: {encoding}", "Content-Length: 4", "", "abcd"
+    status, _, body = exchange(servables, PREDICT, "Host: a", *lines)
+    assert status in (415, 400)
+    assert json.loads(body).keys() == {"error"}
+
+
+def test_an_error_before_the_middleware_has_no_traceback(
+    servables, monkeypatch
+):
+    async def fail(*_):
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(web.UrlDispatcher, "resolve", fail)
+    status, headers, body = exchange(servables, "GET / HTTP/1.1", "Host: a")
+    assert status == 500 and "Connection" in headers
+    assert json.loads(body)["error"].startswith("internal error")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/healthz", "/metrics", "/v1/models/embedding"]
+)
+def test_browsers_neither_guess_nor_keep_answers(servables, path):
+    status, headers, _ = exchange(servables, f"GET {path} HTTP/1.1", "Host: a")
+    assert status == 200
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert "Access-Control-Allow-Origin" not in headers
+
+
+@pytest.mark.parametrize(
+    "listens, given, host, status",
+    [
+        ("127.0.0.1", (), "127.0.0.1:8501", 200),
+        ("127.0.0.1", (), "LocalHost", 200),
+        ("127.0.0.1", (), "[::1]:8501", 200),
+        ("127.0.0.1", (), "example.com:8501", 403),
+        ("127.0.0.1", (), "127.0.0.1.example.com", 403),
+        ("127.0.0.1", (), "", 403),
+        ("127.0.0.1", (), None, 200),
+        ("localhost", (), "example.com", 403),
+        ("::1", (), "example.com", 403),
+        ("127.1", (), "example.com", 403),
+        ("", (), "example.com", 200),
+        ("127.0.0.2", (), "127.0.0.2", 200),
+        ("0.0.0.0", (), "example.com", 200),
+        ("0.0.0.0", ("Example.com",), "example.com:80", 200),
+        ("0.0.0.0", ("example.com",), "localhost", 403),
+        ("0.0.0.0", ("fe80::1",), "[fe80::1]:80", 200),
+        ("127.0.0.1", ("*",), "example.com", 200),
+    ],
+)
+def test_only_allowed_hosts_are_answered(
+    servables, listens, given, host, status
+):
+    lines = ["GET /healthz HTTP/1.0"]
+    if host is not None:
+        lines = ["GET /healthz HTTP/1.1", f"Host: {host}"]
+    allowed = server.accepted_hosts(listens, given)
+    found, _, body = exchange(servables, *lines, allowed_hosts=allowed)
+    assert found == status
+    if status == 403:
+        assert "--allowed_hosts" in json.loads(body)["error"]
+        assert body.count("\n") == 0
+
+
+@pytest.mark.parametrize("host, count", [("0.0.0.0", 1), ("127.0.0.1", 0)])
+def test_an_address_that_others_reach_is_a_warning(
+    servables, monkeypatch, host, count
+):
+    warnings = []
+    monkeypatch.setattr(
+        server.logging, "warning", lambda line, *_: warnings.append(line)
+    )
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.2, os.kill, os.getpid(), signal.SIGTERM)
+        await server.Server(servables).run(host, 0)
+
+    asyncio.run(main())
+    assert len(warnings) == count
+    assert all("anyone in the network" in line for line in warnings)
+
+
+def test_pages_of_cors_origins_may_read_answers(servables):
+    options = {"cors_origins": ("https://a.org",)}
+    get_lines = "GET /healthz HTTP/1.1", "Host: x"
+    for origin, expected in [
+        ("https://a.org", "https://a.org"),
+        ("https://b.org", None),
+    ]:
+        sent = f"Origin: {origin}"
+        _, headers, _ = exchange(servables, *get_lines, sent, **options)
+        assert headers.get("Access-Control-Allow-Origin") == expected
+        assert headers["Vary"] == "Origin"
+        status, headers, _ = exchange(
+            servables,
+            PREDICT.replace("POST", "OPTIONS"),
+            "Host: x",
+            sent,
+            "Access-Control-Request-Method: POST",
+            "Access-Control-Request-Headers: content-type",
+            **options,
+        )
+        assert headers.get("Access-Control-Allow-Origin") == expected
+        assert status == (204 if expected else 405)
+        if expected:
+            assert "POST" in headers["Access-Control-Allow-Methods"]
+            assert headers["Access-Control-Allow-Headers"] == "Content-Type"
+    # Errors can be read, too.
+    lines = "GET /no HTTP/1.1", "Host: x", "Origin: https://b.org"
+    status, headers, _ = exchange(servables, *lines, cors_origins=("*",))
+    assert status == 404
+    assert headers["Access-Control-Allow-Origin"] == "https://b.org"
+
+
+def test_a_request_for_too_many_values_is_refused(servables):
+    limits = dataclasses.replace(LIMITS, max_response_values=3)
+
+    async def use(client):
+        path = "/v1/models/embedding:predict"
+        found = []
+        for texts in (["a"], ["a", "b"]):
+            response = await client.post(path, json={"instances": texts})
+            found.append((response.status, await response.text()))
+        return found
+
+    one, two = run(servables, use, limits)
+    assert one[0] == 200 and two[0] == 400
+    assert "may have 4 values, more than 3" in two[1]
+
+
+def test_a_body_that_is_not_compressed_as_announced_is_refused(servables):
+    path = "/v1/models/embedding:predict"
+    body, headers = b'{"instances": ["a"]}', {"Content-Encoding": "gzip"}
+    options = {"data": body, "headers": headers}
+    status, text = get(servables, path, "POST", **options)
+    assert status == 400 and "cannot be read" in text
+
+
+def test_a_long_request_is_answered_in_threads(servables, monkeypatch):
+    monkeypatch.setattr(server, "_LONG_REQUEST_BYTES", 10)
+    monkeypatch.setattr(server, "_MANY_VALUES", 3)
+    threads = []
+    for name in ("parse", "response"):
+        function = getattr(rest_format, name)
+
+        def recorded(*values, function=function, **named):
+            threads.append(threading.current_thread().name)
+            return function(*values, **named)
+
+        monkeypatch.setattr(rest_format, name, recorded)
+    request = {"instances": ["a", "b" * 100]}
+    _, found = predict(servables, "embedding", request)
+    assert found == {"predictions": [[1, 1], [100, 100]]}
+    assert [name.split("_")[0] for name in threads] == ["convert", "convert"]
+
+
+def test_status_and_metadata_are_those_of_tensorflow_serving(servables):
+    status, text = get(servables, "/v1/models/embedding")
+    assert status == 200 and '"state": "AVAILABLE"' in text
+
+    async def use(client):
+        response = await client.get("/v1/models/embedding/metadata")
+        return await response.json()
+
+    found = run(servables, use)
+    assert found["model_spec"] == {
+        "name": "embedding",
+        "signature_name": "",
+        "version": "1",
+    }
+    signatures = found["metadata"]["signature_def"]["signature_def"]
+    text = signatures["serving_default"]["inputs"]["text"]
+    assert text["dtype"] == "DT_STRING"
+    assert text["tensor_shape"]["dim"] == [{"size": "-1", "name": ""}]
+
+
+class Waiting:
+    """A model that answers when the test lets it."""
+
+    def __init__(self, model):
+        """Wraps a model of an engine."""
+        self.description = model.description
+        self.metadata, self.signatures = model.metadata, model.signatures
+        self._model = model
+        self.may_answer = threading.Event()
+
+    def predict(self, signature_name, inputs):
+        self.may_answer.wait(10)
+        return self._model.predict(signature_name, inputs)
+
+
+def test_slow_and_too_many_requests_are_refused(servables):
+    model = Waiting(servables["embedding"].model)
+
+    async def use(client):
+        path, request = "/v1/models/slow:predict", {"instances": ["a"]}
+        pending = [client.post(path, json=request) for _ in range(5)]
+        found = await asyncio.gather(*pending)
+        statuses = sorted(response.status for response in found)
+        model.may_answer.set()
+        return statuses, (await client.post(path, json=request)).status
+
+    statuses, later = run(
+        {"slow": servable.Servable("slow", model)}, use, SHORT
+    )
+    # 503: too many at the same time; 504: not answered in time.
+    assert statuses == [503, 503, 504, 504, 504]
+    assert later == 200
+
+
+class Listening:
+    """A server that listens as serve.py does, and raw connections to it."""
+
+    def __init__(self, servables, limits=LIMITS, **changes):
+        """Takes the arguments of Server, and changes of the limits."""
+        limits = dataclasses.replace(limits, **changes)
+        self._server = server.Server(servables, limits)
+
+    async def __aenter__(self):
+        """Starts the server."""
+        self._task = asyncio.create_task(self._server.run("127.0.0.1", 0))
+        while self._server.port is None:
+            await asyncio.sleep(0.005)
+        return self
+
+    async def __aexit__(self, *_):
+        """Ends the server as a signal does."""
+        os.kill(os.getpid(), signal.SIGTERM)
+        await self._task
+
+    async def send(self, text):
+        """Opens a connection and sends a text."""
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self._server.port
+        )
+        writer.write(text.encode())
+        return reader, writer
+
+    async def answer(self, text):
+        """Returns status and body of an answer, on a connection of its own."""
+        reader, writer = await self.send(text)
+        found = await read_answer(reader)
+        writer.close()
+        return found
+
+
+async def read_answer(reader):
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    length = int(re.search(r"Content-Length: (\d+)", head)[1])
+    body = await reader.readexactly(length)
+    return int(head.split()[1]), body.decode()
+
+
+HEALTH = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+BODY = '{"instances": ["ab"]}'
+POST = f"{PREDICT}\r\nHost: a\r\nContent-Length: {len(BODY)}\r\n\r\n"
+TWO = (200, '{"predictions": [[2.0,2.0]]}')
+
+
+def test_connections_that_wait_too_long_are_closed(servables):
+    async def main():
+        limits = {"receive_timeout": 0.4, "idle_timeout": 0.9}
+        async with Listening(servables, LIMITS, **limits) as listening:
+            sent = ("", "GET /hea", POST + BODY[:5], HEALTH)
+            opened = [await listening.send(text) for text in sent]
+            silent, partly, body, idle = (reader for reader, _ in opened)
+            assert await read_answer(idle) == (200, "ok\n")
+            status, text = await read_answer(body)
+            assert status == 408 and "0.4 seconds" in text
+            for reader in (silent, partly, body, idle):
+                assert await asyncio.wait_for(reader.read(), 60) == b""
+
+    asyncio.run(main())
+
+
+def test_slow_bodies_do_not_hold_the_places_of_fast_requests(servables):
+    async def main():
+        async with Listening(servables, LIMITS) as listening:
+            slow = [await listening.send(POST + BODY[:5]) for _ in range(9)]
+            for _ in range(9):
+                assert await listening.answer(POST + BODY) == TWO
+            for reader, writer in slow[:2]:
+                writer.write(BODY[5:].encode())
+                assert await read_answer(reader) == TWO
+            for _, writer in slow:
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_the_longest_waiting_body_leaves_memory_to_others(servables):
+    limits = dataclasses.replace(LIMITS, max_body_bytes=1000)
+    head = POST.replace(f": {len(BODY)}", ": 2000")
+
+    async def main():
+        async with Listening(servables, limits) as listening:
+            slow = [await listening.send(head + "x" * 400) for _ in range(2)]
+            await asyncio.sleep(0.1)
+            third = await listening.send(head + "x" * 400)
+            status, text = await read_answer(slow[0][0])
+            assert status == 503 and "too much memory" in text
+            assert await listening.answer(POST + BODY) == TWO
+            for _, writer in (*slow, third):
+                writer.close()
+            while listening._server._body_bytes:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+def test_a_client_that_takes_no_answer_is_left(servables):
+    async def main():
+        async with Listening(servables, request_timeout=0.4) as listening:
+            # Each answer has several kB, which stay unread.
+            _, writer = await listening.send(HEALTH.replace("healthz", "") * 99)
+            for _ in range(200):
+                await asyncio.sleep(0.01)
+                writer.write(HEALTH.replace("healthz", "").encode() * 99)
+                if writer.is_closing():
+                    break
+            assert writer.is_closing()
+            assert await listening.answer(HEALTH) == (200, "ok\n")
+
+    asyncio.run(main())
+
+
+PROGRAM = """
+import asyncio, resource, sys
+from absl import app, logging
+import numpy as np
+from serving import servable, served_model, server
+
+class Model:
+    description, metadata = {}, {}
+    text = served_model.Spec((), np.dtype(object))
+    signatures = {"serving_default": served_model.Signature(
+        {"text": text}, {"text": text})}
+
+    def predict(self, name, inputs):
+        return inputs
+
+def main(_):
+    logging.set_verbosity(logging.INFO)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))
+    model = servable.Servable("m", Model())
+    made = server.Server({"m": model})
+    asyncio.run(made.run("127.0.0.1", 0))
+    assert "tensorflow" not in sys.modules
+
+app.run(main)
+"""
+
+
+def test_idle_connections_and_few_descriptors_do_not_stop_the_server(
+    repository, tmp_path
+):
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM], stderr=log, cwd=repository
+        )
+    text = ""
+    while not (found := re.search(r"127.0.0.1:(\d+)/", text)):
+        assert process.poll() is None, text
+        time.sleep(0.02)
+        text = (tmp_path / "log").read_text()
+    address = "127.0.0.1", int(found[1])
+    body = b'{"instances": ["ab"]}'
+    request = (
+        b"POST /v1/models/m:predict HTTP/1.1\r\nHost: a\r\n"
+        b"Connection: close\r\nContent-Length: %d\r\n\r\n%s"
+    )
+
+    def ask(sent):
+        with socket.create_connection(address, 5) as connection:
+            connection.sendall(sent)
+            return b"".join(iter(lambda: connection.recv(1000), b""))
+
+    idle = [socket.create_connection(address, 5) for _ in range(400)]
+    for _ in range(20):
+        found = ask(request % (len(body), body))
+        assert found.endswith(b'{"predictions": ["ab"]}'), found
+        idle += [socket.create_connection(address, 5) for _ in range(10)]
+    health = HEALTH.replace("a\r", "a\r\nConnection: close\r")
+    assert b" 200 OK" in ask(health.encode())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    text = (tmp_path / "log").read_text()
+    assert "--max_connections" in text
+    assert len(text) < 5000 and "Traceback" not in text
+    for connection in idle:
+        connection.close()
+
+
+@pytest.mark.parametrize("limit, given", [(100, 60), (50, None)])
+def test_more_connections_than_descriptors_are_refused(
+    monkeypatch, limit, given
+):
+    resource = connections.resource
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr(connections.os, "listdir", lambda _: ["0"] * 15)
+    with pytest.raises(errors.InputError, match="ulimit -n"):
+        connections.max_connections(given)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (500, 500))
+    assert connections.max_connections(given) == (given or 453)
+
+
+def test_repeated_lines_are_left_out_and_counted(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(connections.time, "monotonic", lambda: now)
+    repeated = connections.RepeatedLines()
+
+    def passes(level, line="%d"):
+        record = logging.LogRecord("a", level, "f", 1, line, (1,), None)
+        return repeated.filter(record) and record.getMessage()
+
+    assert all(passes(logging.INFO) for _ in range(9))
+    found = [passes(logging.ERROR) for _ in range(9)]
+    assert found == ["1"] * 5 + [False] * 4
+    assert passes(logging.ERROR, "another %d")
+    now = 61.0
+    assert passes(logging.ERROR) == "1 (and 4 such lines before)"
+
+
+def test_a_long_request_leaves_batches_to_others(servables):
+    model = servables["embedding"]
+
+    async def use(client):
+        path, ended = "/v1/models/embedding:predict", []
+
+        async def send(count):
+            request = {"instances": ["a"] * count}
+            response = await client.post(path, json=request)
+            assert len((await response.json())["predictions"]) == count
+            ended.append(count)
+
+        before = model.num_batches
+        long = asyncio.create_task(send(3200))
+        while model.num_batches < before + 3:
+            await asyncio.sleep(0)
+        await asyncio.gather(long, send(1))
+        return ended
+
+    assert run(servables, use, connections.Limits()) == [1, 3200]
+
+
+def test_metrics_count_requests_rows_and_batches(servables):
+    async def use(client):
+        path = "/v1/models/classification:predict"
+        await client.post(path, json={"instances": ["a", "b", "c"]})
+        await client.post(path, data=b"{")
+        await client.get("/x/y")
+        return await (await client.get("/metrics")).text()
+
+    lines = run(servables, use).splitlines()
+    model = 'model="classification"'
+    assert f'bert_requests_total{{{model},status="200"}} 1.0' in lines
+    assert f'bert_requests_total{{{model},status="400"}} 1.0' in lines
+    assert 'bert_requests_total{model="",status="404"} 1.0' in lines
+    assert f"bert_rows_total{{{model}}} 3.0" in lines
+    assert f"bert_request_seconds_count{{{model}}} 2.0" in lines
+    assert "bert_pending_requests 1.0" in lines
+    batches = [x for x in lines if x.startswith(f"bert_batches_total{{{model}")]
+    assert float(batches[0].split()[1]) >= 1
+    assert any(x.startswith("process_resident_memory_bytes") for x in lines)
+
+
+def test_the_page_is_complete_and_names_the_models(servables):
+    async def use(client):
+        response = await client.get("/")
+        return await response.text(), dict(response.headers)
+
+    text, headers = run(servables, use)
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert '"task": "token_classification"' in text
+    # Nothing is read from other servers.
+    assert "http:" not in text and "https:" not in text and "{{" not in text
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs JavaScript")
+def test_the_page_shows_five_answers_that_do_not_overlap():
+    page = (pathlib.Path(server.__file__).parent / "page.html").read_text()
+    function = re.search(r"^function distinct.*?^}", page, re.M | re.S)[0]
+    constant = re.search(r"^const MOST_ANSWERS.*$", page, re.M)[0]
+    words = "a1 b2 c3 d4 e5 f6 g7".split()
+    predicted = {
+        "answer": "b2 c3",
+        "answers": ["a1 b2", "b2 c3", "c3", "", *words],
+        "scores": [0.5, 0.4, 0.3, 0.2, 0.05, 0.05, 0.05, 0.05, 0.04, 0.03, 0.0],
+    }
+    call = f"distinct({json.dumps(predicted)}, {json.dumps(' '.join(words))})"
+    program = f"{constant}\n{function}\nconsole.log(JSON.stringify({call}))"
+    found = subprocess.run(
+        ["node", "-e", program], stdout=subprocess.PIPE, check=True
+    )
+    # "b2 c3", "", "a1", "d4" and "e5".
+    assert json.loads(found.stdout) == [1, 3, 4, 7, 8]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs JavaScript")
+def test_the_command_of_the_page_is_a_request(tmp_path):
+    page = (pathlib.Path(server.__file__).parent / "page.html").read_text()
+    path = re.search(r"^const path = .*;$", page, re.M)[0]
+    curl = re.search(r"^function curl.*?^}", page, re.M | re.S)[0]
+    rows = [{"text": 'It\'s "a" $HOME \\n caf\u00e9'}]
+    program = (
+        'const model = {name: "a.b"}, location = {href: "http://h:1/#x"};\n'
+        f"{path}\n{curl}\nconsole.log(curl({json.dumps(rows)}))"
+    )
+    found = subprocess.run(
+        ["node", "-e", program], stdout=subprocess.PIPE, check=True, text=True
+    )
+    name, flag, body, url = shlex.split(found.stdout)
+    assert [name, flag, url] == [
+        "curl",
+        "-d",
+        "http://h:1/v1/models/a.b:predict",
+    ]
+    assert json.loads(body) == {"instances": rows}
+
+
+def test_names_in_the_page_are_escaped(servables):
+    model = Waiting(servables["embedding"].model)
+    model.description = {"task": "</script><script>alert(1)"}
+    status, text = get({"slow": servable.Servable("slow", model)}, "/")
+    assert status == 200 and "<script>alert" not in text
+
+
+def test_healthz_is_ok(servables):
+    assert get(servables, "/healthz") == (200, "ok\n")
