@@ -258,7 +258,8 @@ class Outputs:
         score = values["eval_score"]
         equal = [k for k, x in values.items() if x == score]
         equal = [x for x in equal if x not in ("eval_score", "global_step")]
-        what = equal[0] if equal else "the mean of the task's metrics"
+        # A mean of equal metrics is equal to all of them.
+        what = " = ".join(equal) or "the mean of the task's metrics"
         flags = self.training_flags
         if self.results.table() is not None:
             selected = "the model is the best run of the grid by it"

@@ -10,22 +10,26 @@ import tensorflow as tf
 
 # TFLOP/s of one device, dense, without sparsity: 16-bit floats, TF32, float32.
 # From the makers' data sheets; without TF32 units its rate is float32's. The
-# longest name that is part of the device's name counts.
+# names are the driver's, complete: a part of a device (MIG), a laptop's or
+# another form of it has another peak.
+_A100, _H100 = (312.0, 156.0, 19.5), (989.0, 494.0, 67.0)
 _PEAKS = {
-    "A100": (312.0, 156.0, 19.5),
-    "A10": (125.0, 62.5, 31.2),
-    "A10G": (70.0, 35.0, 31.5),
-    "A30": (165.0, 82.0, 10.3),
-    "B200": (2250.0, 1125.0, 75.0),
-    "H100 PCIe": (756.0, 378.0, 51.0),
-    "H100": (989.0, 494.0, 67.0),
-    "H200": (989.0, 494.0, 67.0),
-    "L4": (121.0, 60.0, 30.3),
-    "L40S": (362.0, 183.0, 91.6),
-    "RTX 3090": (71.0, 35.5, 35.6),
-    "RTX 4090": (165.0, 82.6, 82.6),
-    "T4": (65.0, 8.1, 8.1),
-    "V100": (125.0, 15.7, 15.7),
+    "NVIDIA A100-SXM4-40GB": _A100,
+    "NVIDIA A100-SXM4-80GB": _A100,
+    "NVIDIA A100-PCIE-40GB": _A100,
+    "NVIDIA A100 80GB PCIe": _A100,
+    "NVIDIA A10": (125.0, 62.5, 31.2),
+    "NVIDIA A10G": (70.0, 35.0, 31.5),
+    "NVIDIA H100 PCIe": (756.0, 378.0, 51.0),
+    "NVIDIA H100 80GB HBM3": _H100,
+    "NVIDIA H200": _H100,
+    "NVIDIA L4": (121.0, 60.0, 30.3),
+    "NVIDIA L40S": (362.0, 183.0, 91.6),
+    "NVIDIA GeForce RTX 3090": (71.0, 35.5, 35.6),
+    "NVIDIA GeForce RTX 4090": (165.0, 82.6, 82.6),
+    "Tesla T4": (65.0, 8.1, 8.1),
+    "Tesla V100-SXM2-16GB": (125.0, 15.7, 15.7),
+    "Tesla V100-SXM2-32GB": (125.0, 15.7, 15.7),
 }
 _COLUMNS = {"bfloat16": 0, "float16": 0, "tf32": 1, "float32": 2}
 
@@ -85,11 +89,8 @@ def published(name: str, compute_dtype: str) -> float | None:
         name: name of the device, as TensorFlow reports it.
         compute_dtype: float32, tf32 or a 16-bit float.
     """
-    words = f" {name.replace('-', ' ').lower()} "
-    names = [k for k in _PEAKS if f" {k.lower()} " in words]
-    if not names:
-        return None
-    return _PEAKS[max(names, key=len)][_COLUMNS[compute_dtype]]
+    peaks = _PEAKS.get(name)
+    return peaks and peaks[_COLUMNS[compute_dtype]]
 
 
 def device_name() -> str:

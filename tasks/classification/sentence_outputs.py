@@ -16,7 +16,6 @@ Files of a second set end in its name, as in predictions_mismatched.tsv.
 
 import csv
 import dataclasses
-import fnmatch
 import io
 import itertools
 import os
@@ -36,7 +35,7 @@ from data.examples import Example
 from foundation import atomic, copies, file_system
 from jobs import model_card, report, run_directory, streaming
 from tasks.classification import objective, outcomes, sentence_tasks
-from tasks.classification.sentence_files import DEV, TRAIN
+from tasks.classification.sentence_files import DEV
 from training import metric_writer
 
 # The parts of a block of predictions.
@@ -106,15 +105,12 @@ def evaluate(
     )
 
 
-def on_the_hub(task: sentence_tasks.SentenceTask) -> list[str]:
-    """Returns the Hub's name of a released training set; [] for other sets."""
-    spec = sentence_tasks.TASKS[task.name]
-    name = os.path.basename(task.read(TRAIN).path)
-    patterns = (x.format(language="*") for x in spec.files.get(TRAIN, ()))
-    if not any(
-        fnmatch.fnmatch(file_system.uncompressed(name), os.path.basename(x))
-        for x in patterns
-    ):
+def on_the_hub(task_name: str, train_file: str | None) -> list[str]:
+    """Returns the Hub's name of a released training set; [] for --train_file.
+
+    The latter is the user's own, whatever its name.
+    """
+    if train_file or not sentence_tasks.TASKS[task_name].files:
         return []
     hub_names = {
         "xnli": "facebook/xnli",
@@ -122,7 +118,7 @@ def on_the_hub(task: sentence_tasks.SentenceTask) -> list[str]:
         "boolq": "google/boolq",
         **dict.fromkeys(("cb", "copa", "wic"), "aps/super_glue"),
     }
-    return [hub_names.get(task.name, "nyu-mll/glue")]
+    return [hub_names.get(task_name, "nyu-mll/glue")]
 
 
 # Predictions.

@@ -183,7 +183,9 @@ class ClassificationTask:
             title=f"BERT for {self._title(flags)}",
             data={TRAIN: self.sets.describe(TRAIN)},
             pipeline_tag=kinds.KINDS[self.sets.kind].pipeline_tag,
-            datasets=sentence_outputs.on_the_hub(self.sets),
+            datasets=sentence_outputs.on_the_hub(
+                self.sets.name, flags.get("train_file")
+            ),
             labels=self.objective.names,
         )
 
@@ -192,8 +194,10 @@ class ClassificationTask:
         sets = self.sets
         spec = sentence_tasks.TASKS[sets.name]
         data = spec.folders[0] if spec.folders else sets.name.upper()
-        if not spec.files:  # A user's own table.
-            path = flags.get("train_file") or sets.read(self.dev_splits[0]).path
+        path = flags.get("train_file")
+        if not path and not spec.files:
+            path = sets.read(self.dev_splits[0]).path
+        if path:  # A user's own table.
             data = os.path.basename(path)
         return f"{kinds.KINDS[sets.kind].title}: {data}"
 

@@ -144,14 +144,20 @@ def evaluate(
         the threshold.
       null_odds: the odds of "no answer", for 2.0.
       threshold: null odds above which the prediction is "no answer".
+
+    Raises:
+      InputError: a predicted question has no null odds.
     """
     scores = score_all(question_set, predictions)
     if not question_set.has_impossible:
         return _means(scores, "exact_match", "f1")
     has_answer = [bool(q.answers) for q in question_set.questions]
     for i, question in enumerate(question_set.questions):
-        odds = (null_odds or {}).get(question.id, threshold)
-        if odds > threshold and question.id in predictions:
+        if null_odds is None or question.id not in predictions:
+            continue
+        if question.id not in null_odds:  # As the official script stops.
+            raise errors.InputError(f"no null odds of question {question.id!r}")
+        if null_odds[question.id] > threshold:
             points = float(not has_answer[i])
             scores[i] = Scores(points, points)
     result = {**_means(scores, "exact", "f1"), "total": len(scores)}

@@ -195,3 +195,5 @@ def test_the_report_says_what_the_score_has_selected(tmp_path, flags, selected):
     report = shown(eval_score=0.5, eval_f1=0.5, eval_loss=1.0)
     assert f"eval_score is eval_f1; the model has the {selected}" in report
     assert "eval_score is the mean of" in shown(eval_score=0.5, eval_f1=0.25)
+    report = shown(eval_score=1.0, eval_accuracy=1.0, eval_f1=1.0)
+    assert "eval_score is eval_accuracy = eval_f1;" in report

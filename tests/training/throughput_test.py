@@ -30,7 +30,15 @@ def test_the_peak_is_the_makers(name, half, single, monkeypatch):
     assert throughput.published("NVIDIA H100 80GB HBM3", "tf32") == 494
 
 
-@pytest.mark.parametrize("name", ["", "NVIDIA A1000", "Some CPU"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "NVIDIA A1000",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA A100-SXM4-80GB MIG 1g.10gb",
+    ],
+)
 def test_of_unknown_devices_only_the_user_knows(name, monkeypatch):
     monkeypatch.setattr(throughput, "device_name", lambda: name)
     two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

@@ -215,6 +215,8 @@ def test_above_the_threshold_there_is_no_answer():
         )
         assert values["HasAns_exact"] == values["HasAns_f1"] == has_answer
         assert values["NoAns_exact"] == values["NoAns_f1"] == none
+    with pytest.raises(errors.InputError, match="no null odds of question '4'"):
+        metrics.evaluate(found, given, null_odds={"1": 0.0, "2": 0.0})
 
 
 def test_unusable_files_are_named(tmp_path, capsys):
