@@ -183,7 +183,9 @@ def _is_loadable(name: str) -> bool:
     return False
 
 
-def _on_all_machines(cluster: Cluster | None) -> tf.distribute.Strategy:
+def _on_all_machines(
+    cluster: tf.distribute.cluster_resolver.ClusterResolver | None,
+) -> tf.distribute.Strategy:
     if cluster is None:
         raise errors.InputError(
             "--strategy=multi_worker_mirrored: the environment variable "
@@ -270,7 +272,7 @@ class _TfConfig:
     task: _Process = _Process()
 
 
-def _cluster() -> Cluster | None:
+def _cluster() -> tf.distribute.cluster_resolver.ClusterResolver | None:
     """Returns the processes that train; None if TF_CONFIG has no cluster.
 
     Raises:
@@ -301,7 +303,9 @@ def _cluster() -> Cluster | None:
     )
 
 
-def _num_processes(cluster: Cluster | None) -> int:
+def _num_processes(
+    cluster: tf.distribute.cluster_resolver.ClusterResolver | None,
+) -> int:
     jobs = cluster.cluster_spec().as_dict() if cluster else {}
     return sum(len(addresses) for addresses in jobs.values())
 
