@@ -1,521 +1,878 @@
-"""The tables of the BERT paper (arXiv 1810.04805) as declarations of runs.
+"""The tables of the BERT paper: its numbers, and our commands for ours.
 
-Each function takes the `Experiments` of a scale and returns one `Table`: the
-paper's numbers, and which commands measure ours. Numbers of the tables that
-differ between the two versions of the paper are those of version 2.
+    Lab(SCALES["small"], Inputs(...), "out")    makes the commands of one scale
+    TABLES["5"](lab)                            -> Table of cells
+
+A cell has the paper's number, and the commands whose output directories have
+ours. A command needs the output of other commands:
+
+    create_vocabulary -> create_pretraining_data -> run_pretraining
+        -> run_classifier (with several learning rates), one for each seed
+
+Commands of the same name are the same: tables have commands in common. Where
+the versions of arXiv 1810.04805 differ, the numbers are those of version 2.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from paper.experiments import Experiments, Masking
-from paper.protocol import Finding, Row, Score, Size, Table, over_pretrainings
+from foundation import atomic, config_flags, file_system
 
-_GLUE = {  # task -> (metric, column)
-    "mnli": ("accuracy", "MNLI-m"),
-    "qqp": ("f1", "QQP"),
-    "qnli": ("accuracy", "QNLI"),
-    "sst-2": ("accuracy", "SST-2"),
-    "cola": ("matthews_correlation", "CoLA"),
-    "sts-b": ("spearman", "STS-B"),
-    "mrpc": ("f1", "MRPC"),
-    "rte": ("accuracy", "RTE"),
+field = config_flags.field
+Flags = Mapping[str, Any]
+BOTH, MASKED_LM = "masked_lm_and_next_sentence", "masked_lm"
+LEFT_TO_RIGHT = "left_to_right"
+STANDARD = "80-10-10"  # Percent that become [MASK], stay, become random.
+_GRID = {
+    "train_batch_size": 32,
+    "num_train_epochs": 3,
+    "learning_rate": "5e-5,4e-5,3e-5,2e-5",
 }
-_MATCHED = ("mnli", "accuracy", "MNLI-m")
+_NER = {
+    "data_dir": "{conll_dir}",
+    "do_eval": True,
+    "document_context": "maximal",
+}
+_SQUAD = {**_GRID, "learning_rate": "5e-5"}
+# Task -> program and flags; fields of Inputs in braces.
+_TASKS: dict[str, tuple[str, Flags]] = {
+    **{
+        task: (
+            "run_classifier.py",
+            {
+                "task_name": task,
+                "data_dir": f"{{glue_dir}}/{task}",
+                "do_eval": True,
+                **_GRID,
+            },
+        )
+        for task in (
+            *("MNLI", "QQP", "QNLI", "SST-2"),
+            *("CoLA", "STS-B", "MRPC", "RTE"),
+        )
+    },
+    "SWAG": (
+        "run_classifier.py",
+        {
+            "task_name": "SWAG",
+            "data_dir": "{swag_dir}",
+            "do_eval": True,
+            **_GRID,
+            "train_batch_size": 16,
+            "learning_rate": "2e-5",
+        },
+    ),
+    "squad-v1.1": (
+        "run_squad.py",
+        {
+            "train_file": "{squad_dir}/train-v1.1.json",
+            "predict_file": "{squad_dir}/dev-v1.1.json",
+            "do_predict": True,
+            **_SQUAD,
+        },
+    ),
+    "squad-v2.0": (
+        "run_squad.py",
+        {
+            "train_file": "{squad_dir}/train-v2.0.json",
+            "predict_file": "{squad_dir}/dev-v2.0.json",
+            "version_2_with_negative": True,
+            "do_predict": True,
+            **_SQUAD,
+            "train_batch_size": 48,
+            "num_train_epochs": 2,
+        },
+    ),
+    "triviaqa": (
+        "run_squad.py",
+        {"train_file": "{output_dir}/records/triviaqa/train.json", **_SQUAD},
+    ),
+    "ner": ("run_ner.py", {"do_predict": True, **_NER, **_GRID}),
+    **{
+        features: ("run_ner.py", {"features": features, **_NER})
+        for features in (
+            *("embeddings", "second_to_last", "last", "concat_last_four"),
+            *("weighted_sum_last_four", "weighted_sum_all"),
+        )
+    },
+}
 
 
-def table_1(lab: Experiments) -> Table:
-    """GLUE (section 4.1)."""
+class Command(NamedTuple):
+    """A command of this project.
+
+    Attributes:
+      name: unique; also its output directory, below that of the tables.
+      program: path in the checkout, or the module that "python -m" runs.
+      flags: name -> value.
+      needs: the commands that must have finished before.
+    """
+
+    name: str
+    program: str
+    flags: Flags
+    needs: Sequence["Command"] = ()
+
+    @property
+    def arguments(self) -> list[str]:
+        """The command line after "python"."""
+        is_file = self.program.endswith(".py")
+        program = [self.program] if is_file else ["-m", self.program]
+        return program + [f"--{k}={v}" for k, v in self.flags.items()]
+
+    def chain(self) -> Iterator["Command"]:
+        """Yields the needed commands, each after its own, and this one."""
+        for command in self.needs:
+            yield from command.chain()
+        yield self
+
+
+class Cell(NamedTuple):
+    """A number of the paper, and where ours is.
+
+    Attributes:
+      row, column: its place.
+      paper: the paper's number; None if it has none.
+      commands: one for each seed.
+      metric: its name in eval_results.txt, with or without "eval_".
+    """
+
+    row: str
+    column: str
+    paper: float | None
+    commands: Sequence[Command]
+    metric: str
+
+
+class Table(NamedTuple):
+    """A table or figure of the paper."""
+
+    title: str
+    note: str
+    cells: Sequence[Cell]
+
+    def commands(self) -> dict[str, Command]:
+        """Returns the commands by name, each after those that it needs."""
+        tops = [c for cell in self.cells for c in cell.commands]
+        return {c.name: c for top in tops for c in top.chain()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scale:
+    """All numbers in which the paper's experiments and small ones differ.
+
+    Attributes:
+      base, large: sizes of the paper's models as it writes them, L/H/A; None
+        leaves rows out.
+      sizes: sizes of the models of Table 6.
+      model: keys of bert_config.json.
+      initializer: the initializer range times the square root of H. The
+        released range, 0.02 at 768 units, is too small for small models.
+      phases: length, masked positions and steps of each phase of pre-training.
+      weight: of the next-sentence loss, where no table compares objectives.
+      dupe_factor: passes over the corpus with different masks.
+      finetuning: flags that replace the paper's, of those that a task has.
+      flags: program -> further flags.
+      seeds: number of fine-tunings where the paper has several or compares.
+      lstm_size: units of each direction of the BiLSTMs.
+      ensemble: number of systems of an ensemble.
+      checkpoints: steps of pre-training in Figure 5, the last one included.
+      maskings: rows of Table 8.
+    """
+
+    base: str
+    large: str | None
+    sizes: Sequence[str]
+    model: Flags
+    initializer: float
+    phases: Sequence[tuple[int, int, int]]
+    weight: float
+    dupe_factor: int
+    finetuning: Flags
+    flags: Mapping[str, Flags]
+    seeds: int
+    lstm_size: int
+    ensemble: int
+    checkpoints: Sequence[int]
+    maskings: Sequence[str]
+
+
+def _model(vocab_size: int, length: int, dropout: float) -> Flags:
+    return {
+        "vocab_size": vocab_size,
+        "max_position_embeddings": length,
+        "type_vocab_size": 2,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+    }
+
+
+def _flags(
+    pretraining: Flags, *, sentence: int, window: int, ner: int
+) -> Mapping[str, Flags]:
+    """Returns the flags of each program; SQuAD's have the released proportions.
+
+    But at least 16 tokens of a question: most have no more.
+    """
+    squad = {
+        "max_seq_length": window,
+        "doc_stride": window // 3,
+        "max_query_length": max(window // 6, 16),
+    }
+    return {
+        "run_pretraining.py": pretraining,
+        "run_classifier.py": {"max_seq_length": sentence},
+        "run_squad.py": squad,
+        "run_ner.py": {"max_seq_length": ner},
+    }
+
+
+_PAPER = Scale(
+    base="12/768/12",
+    large="24/1024/16",
+    sizes=(
+        *("3/768/12", "6/768/3", "6/768/12"),
+        *("12/768/12", "12/1024/16", "24/1024/16"),
+    ),
+    model=_model(30522, 512, 0.1),
+    initializer=0.02 * 768**0.5,
+    phases=((128, 20, 900_000), (512, 77, 100_000)),
+    weight=1.0,
+    dupe_factor=10,
+    finetuning={},
+    flags=_flags(
+        {
+            "train_batch_size": 256,
+            "learning_rate": 1e-4,
+            "num_warmup_steps": 10_000,
+        },
+        sentence=128,
+        window=384,
+        ner=512,
+    ),
+    seeds=5,
+    lstm_size=768,
+    ensemble=7,
+    checkpoints=(200_000, 400_000, 500_000, 600_000, 800_000, 1_000_000),
+    maskings=(
+        *(STANDARD, "100-0-0", "80-0-20", "80-20-0", "0-20-80", "0-0-100"),
+    ),
+)
+_SMALL = Scale(
+    base="4/128/2",
+    large=None,
+    sizes=("2/128/2", "4/128/2", "8/128/2", "4/256/4"),
+    model=_model(8192, 64, 0.0),
+    initializer=0.57,
+    # One length: a second phase of 1,000 steps, at a low rate, does not teach
+    # the positions that only longer records have. 8,000 steps read the records
+    # of 118 MB of text once.
+    phases=((64, 10, 8_000),),
+    # With a shorter warm-up, or the weight 1 of the next-sentence loss, a model
+    # knows token frequencies only for longer: see docs/pretraining.md.
+    weight=0.1,
+    dupe_factor=1,
+    finetuning={
+        "train_batch_size": 32,
+        "num_train_epochs": 3,
+        "learning_rate": "3e-4",
+    },
+    flags=_flags(
+        {
+            "train_batch_size": 64,
+            "learning_rate": 1e-3,
+            "num_warmup_steps": 1_000,
+        },
+        sentence=64,
+        window=64,
+        ner=64,
+    ),
+    seeds=3,
+    lstm_size=128,
+    ensemble=3,
+    checkpoints=(1_600, 3_200, 4_000, 4_800, 6_400, 8_000),
+    maskings=(STANDARD, "100-0-0", "0-0-100"),
+)
+# Finishes all tables in minutes; checks data, flags and disk before a long run.
+_TINY = dataclasses.replace(
+    _SMALL,
+    base="4/16/2",
+    large="5/16/2",
+    sizes=("4/16/2", "5/16/2"),
+    model=_model(180, 64, 0.0),
+    phases=((32, 5, 6), (64, 10, 2)),
+    finetuning={
+        "train_batch_size": 8,
+        "num_train_epochs": 1,
+        "learning_rate": "3e-4",
+    },
+    flags=_flags(
+        {
+            "train_batch_size": 8,
+            "learning_rate": 1e-3,
+            "num_warmup_steps": 2,
+        },
+        sentence=64,
+        window=64,
+        ner=32,
+    ),
+    seeds=2,
+    lstm_size=8,
+    ensemble=2,
+    checkpoints=(4, 8),
+)
+SCALES = {"paper": _PAPER, "small": _SMALL, "tiny": _TINY}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The user's files."""
+
+    glue_dir: str | None = field("Folders MNLI, SST-2, ... of GLUE.", None)
+    squad_dir: str | None = field("SQuAD 1.1 and 2.0, train and dev.", None)
+    triviaqa_dir: str | None = field("The unpacked triviaqa-rc.", None)
+    swag_dir: str | None = field("SWAG's train.csv and val.csv.", None)
+    conll_dir: str | None = field("CoNLL-2003's eng.train and others.", None)
+    corpus: str | None = field("Text to pre-train on; a pattern.", None)
+    heldout_corpus: str | None = field("Other text, for perplexity.", None)
+    input_format: str = field("Of both: sentences, paragraphs.", "sentences")
+    vocab_file: str | None = field(
+        "The vocabulary of --corpus; if not given, one is learned.", None
+    )
+    do_lower_case: bool = field("False for a cased vocabulary.", True)
+    base_checkpoint: str | None = field(
+        "A released BERT-Base; if not given, one is pre-trained.", None
+    )
+    large_checkpoint: str | None = field(
+        "A released BERT-Large; several, with commas, for an ensemble.", None
+    )
+    base_cased_checkpoint: str | None = field("The same, for Table 7.", None)
+    large_cased_checkpoint: str | None = field("The same, for Table 7.", None)
+    precision: str = field("Of all trainings: see run_classifier.py.", "auto")
+
+
+class Model(NamedTuple):
+    """What fine-tuning starts from.
+
+    Attributes:
+      name: part of the names of its commands.
+      checkpoint: value of --init_checkpoint.
+      needs: the commands that train it, if any.
+      flags: flags of every fine-tuning.
+    """
+
+    name: str
+    checkpoint: str
+    needs: Sequence[Command] = ()
+    flags: Flags = {}
+
+
+class Lab:
+    """Makes the commands of all tables of one scale."""
+
+    def __init__(self, scale: Scale, inputs: Inputs, output_dir: str):
+        """Plans below output_dir; nothing is written or started."""
+        self.scale = scale
+        self.inputs = inputs
+        values = dataclasses.asdict(inputs)
+        # A command that lacks an input shows its name: <corpus>.
+        self._values = {k: v or f"<{k}>" for k, v in values.items()}
+        self._values["output_dir"] = output_dir
+
+    def path(self, *names: str) -> str:
+        """Returns a path below the output directory."""
+        return os.path.join(self._values["output_dir"], *names)
+
+    def write_configs(self) -> None:
+        """Writes the JSON files of --bert_config_file."""
+        model = dict(self.scale.model)
+        if self.inputs.vocab_file:
+            data = file_system.read(self.inputs.vocab_file)
+            model["vocab_size"] = len(data.splitlines())
+        for size in {self.scale.base, self.scale.large, *self.scale.sizes}:
+            if size is None:
+                continue
+            layers, hidden, heads = map(int, size.split("/"))
+            model |= {
+                "hidden_size": hidden,
+                "num_hidden_layers": layers,
+                "num_attention_heads": heads,
+                "intermediate_size": 4 * hidden,
+                "initializer_range": self.scale.initializer / hidden**0.5,
+            }
+            path = self._config_file(size)
+            file_system.make_folder(os.path.dirname(path))
+            atomic.write_json(path, model)
+
+    def _config_file(self, size: str) -> str:
+        return self.path("configs", f"{size.replace('/', '-')}.json")
+
+    # Pre-training.
+
+    def _vocabulary(self) -> tuple[str, list[Command]]:
+        """Returns the path of the vocabulary and the command that makes it."""
+        if self.inputs.vocab_file:
+            return self.inputs.vocab_file, []
+        path = self.path("vocabulary", "vocab.txt")
+        flags = {
+            "input_file": self._values["corpus"],
+            "output_file": path,
+            "input_format": self.inputs.input_format,
+            "vocab_size": self.scale.model["vocab_size"],
+            "do_lower_case": self.inputs.do_lower_case,
+        }
+        return path, [Command("vocabulary", "create_vocabulary.py", flags)]
+
+    def _records(self, corpus: str, masking: str) -> list[Command]:
+        """Returns one command for each length of the records."""
+        vocab_file, needs = self._vocabulary()
+        mask, _, random = (int(x) / 100 for x in masking.split("-"))
+        is_heldout = corpus == "heldout_corpus"
+        commands = []
+        for length, predictions, _ in self.scale.phases:
+            name = f"records/{corpus}/{masking}/{length}"
+            flags = {
+                "input_file": self._values[corpus],
+                "input_format": self.inputs.input_format,
+                "vocab_file": vocab_file,
+                "output_prefix": self.path(name, "part"),
+                "do_lower_case": self.inputs.do_lower_case,
+                "max_seq_length": length,
+                "max_predictions_per_seq": predictions,
+                "mask_token_prob": mask,
+                "random_token_prob": random,
+                "dupe_factor": 1 if is_heldout else self.scale.dupe_factor,
+                "num_shards": 1 if is_heldout else 8,
+            }
+            program = "create_pretraining_data.py"
+            commands.append(Command(name, program, flags, needs))
+        return commands
+
+    def pretrain(
+        self,
+        size: str,
+        *,
+        objective: str = BOTH,
+        masking: str = STANDARD,
+        weight: float | None = None,
+    ) -> Model:
+        """Returns a model that is pre-trained here.
+
+        Held-out records have the standard masking. The weight of the
+        next-sentence loss is by default the scale's.
+        """
+        scale = self.scale
+        records = self._records("corpus", masking)
+        held_out = self._records("heldout_corpus", STANDARD)
+        shards, held_out_shards = (
+            ",".join(f"{x.flags['output_prefix']}-*" for x in commands)
+            for commands in (records, held_out)
+        )
+        name = f"{size.replace('/', '-')}_{objective}_{masking}"
+        own_flags = {}
+        # Figure 5 starts from checkpoints of the run.
+        is_plotted = size == scale.base and masking == STANDARD
+        is_plotted &= objective != MASKED_LM
+        if objective == BOTH:
+            weight = scale.weight if weight is None else weight
+            own_flags["next_sentence_loss_weight"] = weight
+            name += f"_weight{weight:g}"
+            is_plotted &= weight == scale.weight
+        directory = self.path("pretrained", name)
+        save_every = scale.checkpoints[0] // 4
+        num_saved = scale.checkpoints[-1] // save_every + 1
+        flags = {
+            "bert_config_file": self._config_file(size),
+            "input_file": shards,
+            "eval_file": held_out_shards,
+            "output_dir": directory,
+            "do_train": True,
+            "do_eval": True,
+            "objective": objective,
+            "phases": ",".join(f"{n}:{steps}" for n, _, steps in scale.phases),
+            **scale.flags["run_pretraining.py"],
+            "save_checkpoints_steps": save_every,
+            "keep_checkpoint_max": num_saved if is_plotted else 2,
+            "precision": self.inputs.precision,
+            **own_flags,
+        }
+        needs = [*records, *held_out]
+        name = f"pretrained/{name}"
+        command = Command(name, "run_pretraining.py", flags, needs)
+        return Model(os.path.basename(name), directory, [command])
+
+    def at_step(self, model: Model, step: int) -> Model:
+        """Returns a pre-trained model as it was after a number of steps."""
+        if step == self.scale.checkpoints[-1]:
+            return model
+        checkpoint = os.path.join(model.checkpoint, f"model.ckpt-{step}")
+        name = f"{model.name}_step{step}"
+        return model._replace(name=name, checkpoint=checkpoint)
+
+    @property
+    def sizes(self) -> dict[str, str]:
+        """The sizes of "base" and "large", as far as the scale has them."""
+        sizes = {"base": self.scale.base, "large": self.scale.large}
+        return {name: size for name, size in sizes.items() if size}
+
+    def start(self, name: str, number: int = 0) -> Model:
+        """Returns the model of --NAME_checkpoint, else one pre-trained here.
+
+        If the flag names several, `number` chooses one of them, in turn.
+        """
+        given = getattr(self.inputs, f"{name}_checkpoint")
+        if not given:
+            return self.pretrain(self.sizes[name.removesuffix("_cased")])
+        paths = given.split(",")
+        number %= len(paths)
+        return Model(f"{name}_{number}" if number else name, paths[number])
+
+    # Fine-tuning.
+
+    def finetune(
+        self,
+        model: Model,
+        task: str,
+        *,
+        seeds: Sequence[int] | None = None,
+        name: str | None = None,
+        **more_flags: Any,
+    ) -> list[Command]:
+        """Returns one command for each seed; None stands for all of the scale.
+
+        Args:
+          model: the model to start from.
+          task: a key of _TASKS.
+          seeds: seeds of the new weights, of dropout and of the order.
+          name: name of the task with `more_flags`.
+          **more_flags: further flags.
+        """
+        program, flags = _TASKS[task]
+        own_flags = {
+            k: v.format_map(self._values) if isinstance(v, str) else v
+            for k, v in flags.items()
+        }
+        for flag in own_flags.keys() & self.scale.finetuning.keys():
+            own_flags[flag] = self.scale.finetuning[flag]
+        own_flags |= self.scale.flags[program]
+        if "features" in flags:
+            own_flags["lstm_size"] = self.scale.lstm_size
+        commands = []
+        for seed in seeds or range(1, 1 + self.scale.seeds):
+            full_name = f"finetuned/{model.name}/{name or task}/seed{seed}"
+            every_flag = {
+                "init_checkpoint": model.checkpoint,
+                "output_dir": self.path(full_name),
+                "do_train": True,
+                "precision": self.inputs.precision,
+                "random_seed": seed,
+                **own_flags,
+                **model.flags,
+                **more_flags,
+            }
+            commands.append(
+                Command(full_name, program, every_flag, model.needs)
+            )
+        return commands
+
+    def triviaqa(self, model: Model) -> Model:
+        """Returns the model after fine-tuning on TriviaQA."""
+        name = "records/triviaqa"
+        folder = self._values["triviaqa_dir"]
+        flags = {
+            "input_file": f"{folder}/qa/wikipedia-train.json",
+            "evidence_dir": f"{folder}/evidence/wikipedia",
+            "output_file": self.path(name, "train.json"),
+        }
+        convert = Command(name, "tasks.squad.triviaqa", flags)
+        before = model._replace(needs=[*model.needs, convert])
+        (command,) = self.finetune(before, "triviaqa", seeds=[1])
+        directory = command.flags["output_dir"]
+        return Model(f"{model.name}_triviaqa", directory, [command])
+
+    def ensemble(self, systems: Sequence[Command]) -> Command:
+        """Returns the prediction of several SQuAD systems together."""
+        name = f"{systems[0].name}_ensemble{len(systems)}"
+        flags = {
+            "predict_file": systems[0].flags["predict_file"],
+            "ensemble_dirs": ",".join(c.flags["output_dir"] for c in systems),
+            "output_dir": self.path(name),
+        }
+        return Command(name, "run_squad.py", flags, systems)
+
+
+def _row(
+    label: str,
+    paper: Sequence[float] | None,
+    **columns: tuple[Sequence[Command], str],
+) -> list[Cell]:
+    """Returns the cells of a row.
+
+    Args:
+      label: the name of the row.
+      paper: the numbers in the order of the columns, if the paper has them.
+      **columns: column (with _ for a space) -> commands and metric.
+    """
+    numbers: Sequence[float | None] = paper or [None] * len(columns)
+    return [
+        Cell(label, column.replace("_", " "), number, *where)
+        for (column, where), number in zip(
+            columns.items(), numbers, strict=True
+        )
+    ]
+
+
+_ONE_MODEL = (
+    "Each row is one pre-trained model: the deviation is that of restarts of "
+    "fine-tuning and omits the noise between pre-trainings, so a difference "
+    "between two rows decides nothing by itself."
+)
+
+
+def _table_1(lab: Lab) -> Table:
     paper = {
         "base": (84.6, 83.4, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4),
         "large": (86.7, 85.9, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1),
     }
-    columns = [column for _, column in _GLUE.values()]
-    columns.insert(1, "MNLI-mm")
-    has_data = [task for task in _GLUE if lab.has_glue(task)]
-    has_mismatched = "mnli" in has_data and lab.has_glue(
-        "mnli", "dev_mismatched"
-    )
-    has_tests = lab.has_glue("ax", "test") and all(
-        lab.has_glue(task) and lab.has_glue(task, "test")
-        for task in (*_GLUE, "wnli")
-    )
-    rows, other_commands, notes = [], [], []
-    for task in set(_GLUE) - set(has_data):
-        notes.append(f"{_GLUE[task][1]} is not run: --glue_dir has no data.")
-    if not has_tests:
-        notes.append(
-            "No submission.zip: --glue_dir lacks some of GLUE's training and "
-            "test sets."
-        )
-    for name, values in paper.items():
-        if name not in lab.scale.models:
-            continue
-        model = lab.start(name)
-        submission = f"glue_submission_{name}" if has_tests else None
-        seeds = lab.scale.seeds if name == "large" else None
-        scores = {
-            _GLUE[task][1]: lab.sentence_task(
-                model, task, _GLUE[task][0], seeds=seeds, submission=submission
-            )
-            for task in has_data
-        }
-        if has_mismatched:
-            scores["MNLI-mm"] = dataclasses.replace(
-                scores["MNLI-m"], metric="mismatched_accuracy"
-            )
-        if submission:
-            wnli = lab.sentence_task(model, "wnli", submission=submission)
-            mnli = scores["MNLI-m"]
-            other_commands += [
-                *wnli.commands,
-                lab.glue_diagnostics(mnli, submission),
-            ]
-        rows.append(
-            Row(
-                label=f"BERT-{name.title()}",
-                paper=dict(zip(columns, values, strict=True)),
-                scores=scores,
-            )
-        )
-    return Table(
-        name="1",
-        title="GLUE",
-        protocol="Batch size 32, 3 epochs, the best of several learning rates "
-        "(Large: and restarts) on the development set. The paper's numbers "
-        "are of the test set, ours of the development set: submit the zip "
-        "file to GLUE's server for test scores.",
-        statistic="best",
-        rows=rows,
-        other_commands=other_commands,
-        notes=sorted(notes),
-    )
-
-
-def table_2(lab: Experiments) -> Table:
-    """SQuAD 1.1 (section 4.2)."""
-    rows = []
-    base = lab.start("base")
-    rows.append(_squad_row(lab, "BERT-Base (single)", (80.8, 88.5), [base]))
-    if "large" in lab.scale.models:
-        larges = [lab.start("large", i) for i in range(lab.scale.ensemble)]
-        with_triviaqa = [lab.triviaqa(model) for model in larges]
-        for label, models, paper in (
-            ("BERT-Large (single)", larges[:1], (84.1, 90.9)),
-            ("BERT-Large (ensemble)", larges, (85.8, 91.8)),
-            ("BERT-Large + TriviaQA (single)", with_triviaqa[:1], (84.2, 91.1)),
-            ("BERT-Large + TriviaQA (ensemble)", with_triviaqa, (86.2, 92.2)),
+    cells: list[Cell] = []
+    for size in lab.sizes:
+        model, suffix = lab.start(size), ""
+        restarts: dict[str, Any] = {}
+        if size == "large":
+            restarts, suffix = {"num_seeds": lab.scale.seeds}, "_restarted"
+        columns = {}
+        for column, metric in (
+            ("MNLI-m", "accuracy"),
+            ("MNLI-mm", "mismatched_accuracy"),
+            ("QQP", "f1"),
+            ("QNLI", "accuracy"),
+            ("SST-2", "accuracy"),
+            ("CoLA", "matthews_correlation"),
+            ("STS-B", "spearman"),
+            ("MRPC", "f1"),
+            ("RTE", "accuracy"),
         ):
-            rows.append(_squad_row(lab, label, paper, models))
+            task = "MNLI" if column.startswith("MNLI") else column
+            name = f"{task}{suffix}"
+            commands = lab.finetune(
+                model, task, seeds=[1], name=name, **restarts
+            )
+            columns[column] = commands, metric
+        cells += _row(f"BERT-{size.title()}", paper[size], **columns)
     return Table(
-        name="2",
-        title="SQuAD 1.1, development set",
-        protocol="3 epochs, learning rate 5e-5, batch size 32. TriviaQA: "
-        "the first 400 words of a page, if they contain an answer, before "
-        "SQuAD. The systems of an ensemble differ in their seed of SQuAD and, "
-        "if several are given in --large_checkpoint, in their pre-trained "
-        "checkpoint.",
-        statistic="best",
-        rows=rows,
+        "GLUE",
+        "The best of four learning rates (Large: and restarts) on the "
+        "development set. The paper's numbers are of the test set, ours of the "
+        "development set.",
+        cells,
     )
 
 
-def _squad_row(
-    lab: Experiments, label: str, paper: Sequence[float], models: Sequence
-) -> Row:
-    """Returns the row of a single system or of an ensemble."""
-    columns = dict(zip(("exact_match", "f1"), ("EM", "F1"), strict=True))
-    scores = {}
-    for metric, column in columns.items():
-        if len(models) == 1:
-            scores[column] = lab.squad(models[0], metric)
-        else:
+def _squad(
+    label: str,
+    paper: Sequence[float],
+    commands: Sequence[Command],
+    exact: str = "exact_match",
+) -> list[Cell]:
+    return _row(label, paper, EM=(commands, exact), F1=(commands, "f1"))
+
+
+def _table_2(lab: Lab) -> Table:
+    base = lab.finetune(lab.start("base"), "squad-v1.1", seeds=[1])
+    cells = _squad("BERT-Base (single)", (80.8, 88.5), base)
+    if lab.scale.large:
+        larges = [lab.start("large", i) for i in range(lab.scale.ensemble)]
+        for label, models, single, together in (
+            ("BERT-Large", larges, (84.1, 90.9), (85.8, 91.8)),
+            (
+                "BERT-Large + TriviaQA",
+                [lab.triviaqa(model) for model in larges],
+                (84.2, 91.1),
+                (86.2, 92.2),
+            ),
+        ):
             systems = [
-                lab.squad(model, metric, seed=seed)
+                lab.finetune(model, "squad-v1.1", seeds=[seed])[0]
                 for seed, model in enumerate(models, 1)
             ]
-            scores[column] = lab.ensemble(systems, metric)
-    return Row(
-        label=label,
-        paper=dict(zip(columns.values(), paper, strict=True)),
-        scores=scores,
-    )
-
-
-def table_3(lab: Experiments) -> Table:
-    """SQuAD 2.0 (section 4.3)."""
-    name = list(lab.scale.models)[-1]  # The largest.
-    model = lab.start(name)
+            cells += _squad(f"{label} (single)", single, systems[:1])
+            ensemble = [lab.ensemble(systems)]
+            cells += _squad(f"{label} (ensemble)", together, ensemble)
     return Table(
-        name="3",
-        title="SQuAD 2.0, development set",
-        protocol="2 epochs, learning rate 5e-5, batch size 48, no TriviaQA; "
-        "the threshold of no answer maximizes F1 on the development set. The "
-        "paper's numbers are of BERT-Large.",
-        statistic="best",
-        rows=[
-            Row(
-                label=f"BERT-{name.title()} (single)",
-                paper={"EM": 78.7, "F1": 81.9},
-                scores={
-                    "EM": lab.squad(model, "exact", version="v2.0"),
-                    "F1": lab.squad(model, "f1", version="v2.0"),
-                },
-            )
-        ],
+        "SQuAD 1.1, development set",
+        "TriviaQA: the first 400 words of a page, if they contain an answer, "
+        "before SQuAD. The systems of an ensemble differ in their seed and, "
+        "if --large_checkpoint names several, in their checkpoint.",
+        cells,
     )
 
 
-def table_4(lab: Experiments) -> Table:
-    """SWAG (section 4.4)."""
-    rows = [
-        Row(
-            label=f"BERT-{name.title()}",
-            paper={"accuracy": value},
-            scores={"accuracy": lab.swag(lab.start(name))},
-        )
-        for name, value in (("base", 81.6), ("large", 86.6))
-        if name in lab.scale.models
-    ]
+def _table_3(lab: Lab) -> Table:
+    *_, size = lab.sizes  # The largest.
+    commands = lab.finetune(lab.start(size), "squad-v2.0", seeds=[1])
+    label = f"BERT-{size.title()} (single)"
     return Table(
-        name="4",
-        title="SWAG, development set",
-        protocol="3 epochs, learning rate 2e-5, batch size 16.",
-        statistic="best",
-        rows=rows,
+        "SQuAD 2.0, development set",
+        "No TriviaQA. The threshold of no answer maximizes F1 on the "
+        "development set. The paper's numbers are of BERT-Large.",
+        _squad(label, (78.7, 81.9), commands, "exact"),
     )
 
 
-def table_5(lab: Experiments) -> Table:
-    """Ablation of the pre-training tasks (section 5.1)."""
-    tasks = (
-        _MATCHED,
-        ("qnli", "accuracy", "QNLI"),
-        ("mrpc", "accuracy", "MRPC"),
-        ("sst-2", "accuracy", "SST-2"),
-    )
-    paper = {
-        "masked LM + next sentence": (84.4, 88.4, 86.7, 92.7, 88.5),
-        "no next sentence": (83.9, 84.9, 86.5, 92.6, 87.9),
-        "left to right": (82.1, 84.3, 77.5, 92.1, 77.8),
-        "left to right + BiLSTM": (82.1, 84.1, 75.7, 91.6, 84.9),
-    }
-    objectives = (
-        *("masked_lm_and_next_sentence", "masked_lm"),
-        *("left_to_right", "left_to_right"),
-    )
-    rows = []
-    for (label, values), objective in zip(
-        paper.items(), objectives, strict=True
+def _table_4(lab: Lab) -> Table:
+    paper = {"base": 81.6, "large": 86.6}
+    cells: list[Cell] = []
+    for size in lab.sizes:
+        commands = lab.finetune(lab.start(size), "SWAG", seeds=[1])
+        where = commands, "accuracy"
+        cells += _row(f"BERT-{size.title()}", [paper[size]], accuracy=where)
+    return Table("SWAG, development set", "One run each.", cells)
+
+
+def _table_5(lab: Lab) -> Table:
+    cells: list[Cell] = []
+    bilstm = {"bilstm_size": lab.scale.lstm_size}
+    for label, objective, flags, paper in (
+        ("masked LM + next sentence", BOTH, {}, (84.4, 88.4, 86.7, 92.7, 88.5)),
+        ("no next sentence", MASKED_LM, {}, (83.9, 84.9, 86.5, 92.6, 87.9)),
+        ("left to right", LEFT_TO_RIGHT, {}, (82.1, 84.3, 77.5, 92.1, 77.8)),
+        ("with BiLSTM", LEFT_TO_RIGHT, bilstm, (82.1, 84.1, 75.7, 91.6, 84.9)),
     ):
-        models = [
-            dataclasses.replace(model, bilstm="BiLSTM" in label)
-            for model in lab.pretrainings(
-                lab.scale.base,
-                objective=objective,
-                next_sentence_loss_weight=1.0,
+        model = lab.pretrain(lab.scale.base, objective=objective, weight=1.0)
+        if flags:
+            model = model._replace(name=f"{model.name}_bilstm", flags=flags)
+        columns = {
+            f"{task}-m" if task == "MNLI" else task: (
+                lab.finetune(model, task),
+                "accuracy",
             )
-        ]
-        seeds = lab.scale.seeds
-        scores = {
-            column: over_pretrainings(
-                lab.sentence_task(model, task, metric, seeds=seeds)
-                for model in models
-            )
-            for task, metric, column in tasks
+            for task in ("MNLI", "QNLI", "MRPC", "SST-2")
         }
-        scores["SQuAD F1"] = over_pretrainings(
-            lab.squad(model, seeds=seeds) for model in models
-        )
-        rows.append(
-            Row(
-                label=label,
-                paper=dict(zip(scores, values, strict=True)),
-                scores=scores,
-            )
-        )
-    full, masked_lm, left_to_right, bilstm = (row.scores for row in rows)
+        columns["SQuAD F1"] = lab.finetune(model, "squad-v1.1"), "f1"
+        cells += _row(label, paper, **columns)
     return Table(
-        name="5",
-        title="Pre-training tasks, development sets",
-        protocol="All models have the size of Base and read the same records; "
-        f"the next-sentence loss has the weight 1. {_means(lab)}",
-        statistic="mean",
-        rows=rows,
-        findings=[
-            *_better(
-                "Next-sentence prediction helps {}", full, masked_lm, "QNLI"
-            ),
-            *_better(
-                "Masked LM is better than left-to-right on {}",
-                masked_lm,
-                left_to_right,
-                *("MNLI-m", "MRPC", "SQuAD F1"),
-            ),
-            *_better(
-                "A BiLSTM improves the left-to-right model on {}",
-                bilstm,
-                left_to_right,
-                "SQuAD F1",
-            ),
-            *_better(
-                "The left-to-right model with a BiLSTM remains behind the "
-                "bidirectional model on {}",
-                masked_lm,
-                bilstm,
-                "SQuAD F1",
-            ),
-        ],
+        "Pre-training tasks, development sets",
+        "All models have the size of Base and read the same records; the "
+        f"next-sentence loss has the weight 1. {_ONE_MODEL}",
+        cells,
     )
 
 
-def table_6(lab: Experiments) -> Table:
-    """Ablation of the model size (section 5.2)."""
+def _table_6(lab: Lab) -> Table:
     paper = {
-        Size(3, 768, 12): (5.84, 77.9, 79.8, 88.4),
-        Size(6, 768, 3): (5.24, 80.6, 82.2, 90.7),
-        Size(6, 768, 12): (4.68, 81.9, 84.8, 91.3),
-        Size(12, 768, 12): (3.99, 84.4, 86.7, 92.9),
-        Size(12, 1024, 16): (3.54, 85.7, 86.9, 93.3),
-        Size(24, 1024, 16): (3.23, 86.6, 87.8, 93.7),
+        "3/768/12": (5.84, 77.9, 79.8, 88.4),
+        "6/768/3": (5.24, 80.6, 82.2, 90.7),
+        "6/768/12": (4.68, 81.9, 84.8, 91.3),
+        "12/768/12": (3.99, 84.4, 86.7, 92.9),
+        "12/1024/16": (3.54, 85.7, 86.9, 93.3),
+        "24/1024/16": (3.23, 86.6, 87.8, 93.7),
     }
-    tasks = (
-        _MATCHED,
-        ("mrpc", "accuracy", "MRPC"),
-        ("sst-2", "accuracy", "SST-2"),
-    )
-    rows = []
-    sizes = lab.scale.sizes
-    for size in sizes:
-        models = lab.pretrainings(
-            size, is_compared=size in (sizes[0], sizes[-1])
-        )
-        scores = {
-            "perplexity": over_pretrainings(
-                map(lab.masked_lm_perplexity, models)
-            )
+    cells: list[Cell] = []
+    for size in lab.scale.sizes:
+        model = lab.pretrain(size)
+        columns = {
+            "perplexity": (model.needs, "masked_lm_perplexity"),
+            "MNLI-m": (lab.finetune(model, "MNLI"), "accuracy"),
+            "MRPC": (lab.finetune(model, "MRPC"), "accuracy"),
+            "SST-2": (lab.finetune(model, "SST-2"), "accuracy"),
         }
-        scores |= {
-            column: over_pretrainings(
-                lab.sentence_task(model, task, metric, seeds=lab.scale.seeds)
-                for model in models
-            )
-            for task, metric, column in tasks
-        }
-        values = dict(zip(scores, paper.get(size, ()), strict=False))
-        rows.append(Row(label=str(size), paper=values, scores=scores))
-    smallest, largest = rows[0].scores, rows[-1].scores
+        cells += _row(size, paper.get(size), **columns)
     return Table(
-        name="6",
-        title="Model size (layers/hidden units/heads): perplexity of masked "
-        "tokens on held-out text; development sets",
-        protocol="The paper's numbers are the means of 5 restarts of "
-        "fine-tuning, its held-out text is of its own corpus. " + _means(lab),
-        statistic="mean",
-        rows=rows,
-        findings=_better(
-            "The largest model is better than the smallest on {}",
-            largest,
-            smallest,
-            *(column for _, _, column in tasks),
-        ),
+        "Model size (layers/hidden units/heads): perplexity of masked tokens "
+        "of held-out text; development sets",
+        f"The paper's held-out text is of its own corpus. {_ONE_MODEL}",
+        cells,
     )
 
 
-def table_7(lab: Experiments) -> Table:
-    """CoNLL-2003: fine-tuning and the feature-based approach (section 5.3)."""
-    rows = []
-    for name, dev, test in (("large", 96.6, 92.8), ("base", 96.4, 92.4)):
-        if name not in lab.scale.models:
-            continue
-        model = lab.start(f"{name}_cased")
-        rows.append(
-            Row(
-                label=f"fine-tuned {name.title()}",
-                paper={"dev F1": dev, "test F1": test},
-                scores={
-                    "dev F1": lab.entities(model),
-                    "test F1": lab.entities(model, "test"),
-                },
-            )
-        )
+def _table_7(lab: Lab) -> Table:
+    paper = {"base": (96.4, 92.4), "large": (96.6, 92.8)}
+    cells: list[Cell] = []
+    for size in reversed(lab.sizes):
+        commands = lab.finetune(lab.start(f"{size}_cased"), "ner")
+        columns = {"dev F1": (commands, "f1"), "test F1": (commands, "test_f1")}
+        cells += _row(f"fine-tuned {size.title()}", paper[size], **columns)
     model = lab.start("base_cased")
-    for label, features, value in (
-        ("embeddings", "embeddings", 91.0),
-        ("second-to-last layer", "second_to_last", 95.6),
-        ("last layer", "last", 94.9),
-        ("weighted sum of the last four", "weighted_sum_last_four", 95.9),
-        ("last four concatenated", "concat_last_four", 96.1),
-        ("weighted sum of all layers", "weighted_sum_all", 95.5),
+    for features, number in (
+        ("embeddings", 91.0),
+        ("second_to_last", 95.6),
+        ("last", 94.9),
+        ("weighted_sum_last_four", 95.9),
+        ("concat_last_four", 96.1),
+        ("weighted_sum_all", 95.5),
     ):
-        rows.append(
-            Row(
-                label=f"Base, features: {label}",
-                paper={"dev F1": value},
-                scores={"dev F1": lab.frozen_entities(model, features)},
-            )
-        )
+        where = lab.finetune(model, features), "f1"
+        label = f"Base, features: {features.replace('_', ' ')}"
+        cells += _row(label, [number], dev_F1=where)
     return Table(
-        name="7",
-        title="CoNLL-2003 named entities",
-        protocol="Maximal document context, tags predicted from the first "
-        "token of a word, no CRF. The paper's models are cased; without a "
-        "cased checkpoint, ours are pre-trained as --do_lower_case says. "
-        "Fine-tuning: mean of restarts. The paper's test F1 is a mean, too; "
-        "ours is that of the run that is best on the development set. "
-        "Features: a two-layer BiLSTM on the frozen encoder; ours: mean of "
-        "restarts.",
-        statistic="mean",
-        rows=rows,
+        "CoNLL-2003 named entities",
+        "Maximal document context, tags predicted from the first token of a "
+        "word, no CRF; means of restarts. The paper's models are cased; "
+        "without a cased checkpoint, ours are pre-trained as --do_lower_case "
+        "says. Features: a two-layer BiLSTM on the frozen encoder.",
+        cells,
     )
 
 
-def table_8(lab: Experiments) -> Table:
-    """Ablation of the masking procedure (appendix C.2)."""
-    standard, always, random = Masking(), Masking(1.0, 0.0), Masking(0.0, 1.0)
-    rows = {}
-    for masking, values in (
-        (standard, (84.2, 95.4, 94.9)),
-        (always, (84.3, 94.9, 94.0)),
-        (Masking(0.8, 0.2), (84.1, 95.2, 94.6)),
-        (Masking(0.8, 0.0), (84.4, 95.2, 94.7)),
-        (Masking(0.0, 0.8), (83.7, 94.8, 94.6)),
-        (random, (83.6, 94.9, 94.6)),
-    ):
-        if lab.scale.maskings and str(masking) not in lab.scale.maskings:
-            continue
-        models = lab.pretrainings(
-            lab.scale.base,
-            masking=masking,
-            is_compared=masking in (standard, always, random),
-        )
-        scores = {
-            "MNLI-m": over_pretrainings(
-                lab.sentence_task(model, "mnli", seeds=lab.scale.seeds)
-                for model in models
-            ),
-            "NER fine-tuned": over_pretrainings(map(lab.entities, models)),
-            "NER feature-based": over_pretrainings(
-                lab.frozen_entities(model, "concat_last_four")
-                for model in models
-            ),
+def _table_8(lab: Lab) -> Table:
+    paper = {
+        STANDARD: (84.2, 95.4, 94.9),
+        "100-0-0": (84.3, 94.9, 94.0),
+        "80-0-20": (84.1, 95.2, 94.6),
+        "80-20-0": (84.4, 95.2, 94.7),
+        "0-20-80": (83.7, 94.8, 94.6),
+        "0-0-100": (83.6, 94.9, 94.6),
+    }
+    cells: list[Cell] = []
+    for masking in lab.scale.maskings:
+        model = lab.pretrain(lab.scale.base, masking=masking)
+        columns = {
+            "MNLI-m": (lab.finetune(model, "MNLI"), "accuracy"),
+            "NER fine-tuned": (lab.finetune(model, "ner"), "f1"),
+            "NER features": (lab.finetune(model, "concat_last_four"), "f1"),
         }
-        rows[masking] = Row(
-            label=f"{masking} (mask-same-random)",
-            paper=dict(zip(scores, values, strict=True)),
-            scores=scores,
+        cells += _row(
+            f"{masking} (mask-same-random)", paper[masking], **columns
         )
     return Table(
-        name="8",
-        title="Masking procedures, development sets",
-        protocol=f"All models have the size of Base. {_means(lab)} "
-        "Feature-based: the last four layers, concatenated.",
-        statistic="mean",
-        rows=list(rows.values()),
-        findings=[
-            *_better(
-                "Always [MASK] is worse than the standard masking for {}",
-                rows[standard].scores,
-                rows[always].scores,
-                "NER feature-based",
-            ),
-            *_better(
-                "Only random tokens are worse than the standard masking for {}",
-                rows[standard].scores,
-                rows[random].scores,
-                "MNLI-m",
-            ),
-        ],
+        "Masking procedures, development sets",
+        "All models have the size of Base. Features: the last four layers, "
+        f"concatenated. {_ONE_MODEL}",
+        cells,
     )
 
 
-def figure_5(lab: Experiments) -> Table:
-    """Number of training steps (appendix C.1)."""
-    rows = []
-    for label, objective in (
-        ("masked LM", "masked_lm_and_next_sentence"),
-        ("left to right", "left_to_right"),
-    ):
-        models = lab.pretrainings(lab.scale.base, objective=objective)
-        rows.append(
-            Row(
-                label=label,
-                paper={},
-                scores={
-                    f"{step:,} steps": over_pretrainings(
-                        lab.sentence_task(
-                            lab.at_step(model, step),
-                            "mnli",
-                            seeds=lab.scale.seeds,
-                        )
-                        for model in models
-                    )
-                    for step in lab.scale.checkpoints
-                },
+def _figure_5(lab: Lab) -> Table:
+    cells: list[Cell] = []
+    for objective in (BOTH, LEFT_TO_RIGHT):
+        model = lab.pretrain(lab.scale.base, objective=objective)
+        columns = {
+            f"{step:,} steps": (
+                lab.finetune(lab.at_step(model, step), "MNLI"),
+                "accuracy",
             )
-        )
-    masked_lm, left_to_right = (list(row.scores.values()) for row in rows)
-    half = lab.scale.checkpoints.index(lab.num_steps // 2)
+            for step in lab.scale.checkpoints
+        }
+        cells += _row(objective.replace("_", " "), None, **columns)
     return Table(
-        name="figure5",
-        title="MNLI-m accuracy after fine-tuning from checkpoints of "
-        "pre-training",
-        protocol="The learning rate of pre-training falls over all steps. The "
-        f"paper prints a plot without numbers. {_means(lab)}",
-        statistic="mean",
-        rows=rows,
-        findings=[
-            Finding(
-                statement="The second half of pre-training improves MNLI-m",
-                larger=masked_lm[-1],
-                smaller=masked_lm[half],
-            ),
-            Finding(
-                statement="Masked LM ends above left-to-right",
-                larger=masked_lm[-1],
-                smaller=left_to_right[-1],
-            ),
-        ],
+        "MNLI-m accuracy after fine-tuning from checkpoints of pre-training",
+        "The learning rate of pre-training falls over all steps. The paper "
+        f"prints a plot without numbers. {_ONE_MODEL}",
+        cells,
     )
 
 
-def _means(lab: Experiments) -> str:
-    """Returns the sentence on the number of our runs."""
-    scale = lab.scale
-    text = f"We fine-tune with {scale.seeds} restarts from"
-    if scale.pretraining_seeds == 1:
-        return f"{text} one pre-trained model of each row."
-    return (
-        f"{text} each of {scale.pretraining_seeds} pre-trained models, which "
-        "differ in their seed and share their records; rows that no statement "
-        "compares have one model."
-    )
-
-
-def _better(
-    statement: str,
-    larger: Mapping[str, Score],
-    smaller: Mapping[str, Score],
-    *columns: str,
-) -> list[Finding]:
-    return [
-        Finding(
-            statement=statement.format(column),
-            larger=larger[column],
-            smaller=smaller[column],
-        )
-        for column in columns
-    ]
-
-
-TABLES: dict[str, Callable[[Experiments], Table]] = {
-    "1": table_1,
-    "2": table_2,
-    "3": table_3,
-    "4": table_4,
-    "5": table_5,
-    "6": table_6,
-    "7": table_7,
-    "8": table_8,
-    "figure5": figure_5,
+TABLES: Mapping[str, Callable[[Lab], Table]] = {
+    "1": _table_1,
+    "2": _table_2,
+    "3": _table_3,
+    "4": _table_4,
+    "5": _table_5,
+    "6": _table_6,
+    "7": _table_7,
+    "8": _table_8,
+    "figure5": _figure_5,
 }

@@ -36,9 +36,8 @@ def test_a_page_has_at_most_200_lines(page):
 
 @pytest.mark.parametrize("page", SHORT_PAGES, ids=lambda page: page.name)
 def test_named_scripts_exist(page):
-    scripts = re.findall(
-        r"(?<![\w/])((?:benchmarks/)?\w+\.py)\b", page.read_text()
-    )
+    text = page.read_text().partition("## What went")[0]
+    scripts = re.findall(r"(?<![\w/])((?:benchmarks/)?\w+\.py)\b", text)
     # Scripts of google-research/bert and transformers.
     others = {
         "run_classifier_with_tfhub.py",

@@ -1,0 +1,90 @@
+"""Reads eval_results.txt of finished commands: the paper's number, ours.
+
+    | Table 6        |            | perplexity | MNLI-m           |
+    |---|---|---|---|
+    | 12/768/12      | paper      | 3.99       | 84.4             |
+    |                | ours       | 4.1        | 84.1 +- 0.3 (5)  |
+    |                | difference | +0.1       | -0.3             |
+
+Ours is the mean and the standard deviation over the seeds, and their number.
+"""
+
+import os
+import re
+import statistics
+from collections.abc import Callable
+
+from foundation import errors, file_system
+from paper.tables import Cell, Command, Table
+
+# These programs write fractions, run_squad.py percentages.
+_FRACTIONS = ("run_classifier.py", "run_ner.py")
+
+
+def value(command: Command, metric: str) -> float:
+    """Returns a metric that a finished command has written, in percent.
+
+    Raises:
+      InputError: the command did not write it.
+    """
+    name, pattern = "eval_results.txt", rf"^(?:eval_)?{metric} = (\S+)$"
+    is_fraction = command.program in _FRACTIONS
+    if metric == "test_f1":  # conlleval's output, in percent.
+        name, pattern, is_fraction = "scores_test.txt", r"FB1: +(\S+)", False
+    path = os.path.join(command.flags["output_dir"], name)
+    if features := command.flags.get("features"):
+        path = os.path.join(os.path.dirname(path), "features", features, name)
+    match = re.search(pattern, file_system.read(path).decode(), re.MULTILINE)
+    if match is None:
+        raise errors.InputError(f"{path} has no {metric}")
+    return float(match[1]) * (100 if is_fraction else 1)
+
+
+def markdown(
+    name: str, table: Table, is_finished: Callable[[Command], bool]
+) -> str:
+    """Returns a table as text; scores without a command are "not run"."""
+    columns = list(dict.fromkeys(cell.column for cell in table.cells))
+    rows: dict[str, dict[str, Cell]] = {}
+    for cell in table.cells:
+        rows.setdefault(cell.row, {})[cell.column] = cell
+    is_figure = name.startswith("figure")
+    heading = f"Figure {name[-1]}" if is_figure else f"Table {name}"
+    lines = [f"## {heading}: {table.title}", "", table.note, ""]
+    lines += [
+        _line(heading, "", *columns),
+        _line(*["---"] * (2 + len(columns))),
+    ]
+    for row, cells in rows.items():
+        texts = [_texts(cells.get(x), is_finished) for x in columns]
+        kinds = ("paper", "ours", "difference")
+        for kind, values in zip(kinds, zip(*texts, strict=True), strict=True):
+            if any(values):
+                lines.append(_line(row, kind, *values))
+                row = ""
+    return "\n".join(lines) + "\n"
+
+
+def _texts(
+    cell: Cell | None, is_finished: Callable[[Command], bool]
+) -> tuple[str, str, str]:
+    """Returns the paper's number, ours and the difference."""
+    if cell is None:
+        return "", "", ""
+    paper = "" if cell.paper is None else f"{cell.paper}"
+    values = [
+        value(command, cell.metric)
+        for command in cell.commands
+        if is_finished(command)
+    ]
+    if not values:
+        return paper, "not run", ""
+    mean = statistics.fmean(values)
+    ours = f"{mean:.1f}"
+    if len(values) > 1:
+        ours += f" +- {statistics.stdev(values):.1f} ({len(values)})"
+    return paper, ours, f"{mean - cell.paper:+.1f}" if cell.paper else ""
+
+
+def _line(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"
