@@ -10,6 +10,7 @@ that ends the process costs only itself, as accelerator.py starts another one.
 import dataclasses
 import gc
 import json
+import math
 import os
 import resource
 import sys
@@ -159,20 +160,25 @@ def _packed(draw, case: Case) -> dict[str, np.ndarray]:
 def sequence_flops(case: Case) -> float:
     """Returns the floating-point operations of one sequence.
 
-    They are those of the matrix products, padding included. Recomputation does
-    not count, and a prediction is a third of a training step.
+    Recomputation does not count; a prediction is a third of a training step.
     """
     import tensorflow as tf
 
-    from training import cost
+    from training import throughput
 
     with tf.device("CPU:0"):
-        objective, model = _model(case)
-        spec = {
-            name: tf.TensorSpec((1, *x.shape[1:]), x.dtype)
-            for name, x in arrays(dataclasses.replace(case, batch=1)).items()
-        }
-        flops = cost.training_flops(objective, model, spec)
+        _, model = _model(case)
+    config = model_config(case)
+    flops = throughput.training_flops(
+        sum(
+            math.prod(x.shape)
+            for x in model.variables
+            if "embeddings" not in x.path
+        ),
+        case.length,
+        num_layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+    )
     return flops / 3.0 if case.work == "predict" else flops
 
 

@@ -139,7 +139,6 @@ def run(config: Config, form: str, seed: int) -> dict[str, float]:
         f"--learning_rate={config.learning_rate}",
         f"--random_seed={seed}",
         f"--freeze_layers={config.freeze_layers}",
-        f"--freeze_embeddings={config.freeze_layers > 0}",
         "--eval_batch_size=16",
     ]
     if form not in ("paragraph", "cut"):

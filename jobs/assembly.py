@@ -19,15 +19,21 @@ from tensorflow.python.framework import config as tf_config
 from data import length_groups
 from foundation import config_flags, errors, stamp
 from jobs import run_config
-from training import clock, feed, loop, optimizers, precision, step, throughput
+from training import (
+    checkpoints,
+    feed,
+    loop,
+    optimizers,
+    precision,
+    step,
+    throughput,
+)
 from training import settings as flag_groups
 from training import strategy as strategies
 from training.cpu import compiled_functions, onednn  # noqa: F401  Register.
 
 # In shorter runs, compiling functions takes longer than it saves.
 _LEAST_STEPS = 200
-# A run logs 50 lines of metrics, but at least one every 100 steps.
-_LINES, _MOST_STEPS_PER_LINE = 50, 100
 
 
 def make_strategy(
@@ -167,9 +173,8 @@ def compiles_functions(
 
 def recomputed(flags: flag_groups.Loop) -> str:
     """Returns what the backward pass computes again; see BertEncoder."""
-    if flags.recompute:
-        return "blocks"
-    return "attention" if flags.recompute_attention else "nothing"
+    names = {"none": "nothing", "attention": "attention", "all": "blocks"}
+    return names[flags.recompute]
 
 
 def batch_lengths(
@@ -207,7 +212,7 @@ def make_learner(
     num_warmup_steps: int,
     rate_factors: Mapping[str, float] | None = None,
 ) -> step.Learner:
-    """Makes the optimizer and its schedule, the loss scale and the clock.
+    """Makes the optimizer, its schedule and the loss scale.
 
     Args:
       config: the flags.
@@ -231,11 +236,7 @@ def make_learner(
         "epsilon": flags.adam_epsilon,
     }
     if flags.optimizer == "lamb":
-        excluded = flags.lamb_exclude_bias_and_norm
-        rule = optimizers.Lamb(
-            no_adaptation=optimizers.NO_DECAY if excluded else None,
-            **hyperparameters,
-        )
+        rule = optimizers.Lamb(**hyperparameters)
     else:
         rule = optimizers.AdamW(
             bias_correction=flags.bias_correction, **hyperparameters
@@ -243,45 +244,28 @@ def make_learner(
     decay: dict[str, Any] = {
         "peak": learning_rate,
         "decay": flags.lr_decay,
-        "power": flags.lr_decay_power,
     }
     is_float16 = precision.choose(config.devices.precision) == "float16"
-    run_clock: clock.Clock | None = None
-    schedule: optimizers.WarmupDecay | clock.TimedDecay
     with strategy.scope():
-        if config.loop.max_train_hours is None:
-            schedule = optimizers.WarmupDecay(
-                num_train_steps=num_train_steps,
-                num_warmup_steps=num_warmup_steps,
-                **decay,
-            )
-        else:
-            run_clock = clock.Clock(
-                config.loop.max_train_hours * 3600, num_train_steps
-            )
-            schedule = clock.TimedDecay(
-                warmup=num_warmup_steps / num_train_steps,
-                clock=run_clock,
-                **decay,
-            )
         optimizer = optimizers.Optimizer(
             rule,
             trained_variables(flags, model),
-            schedule,
+            optimizers.WarmupDecay(
+                num_train_steps=num_train_steps,
+                num_warmup_steps=num_warmup_steps,
+                **decay,
+            ),
             clip_norm=flags.clip_norm or None,
             rate_factors=rate_factors,
-            ema_decay=flags.ema_decay,
         )
         loss_scale = precision.LossScale() if is_float16 else None
-    return step.Learner(objective, model, optimizer, loss_scale, run_clock)
+    return step.Learner(objective, model, optimizer, loss_scale)
 
 
 def progress_of(
-    learner: step.Learner, num_train_steps: int
+    num_train_steps: int,
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """Returns the function that maps a step to its fraction of the run."""
-    if learner.run_clock is not None:
-        return learner.run_clock.progress
     return lambda number: tf.minimum(number / num_train_steps, 1.0)
 
 
@@ -292,15 +276,18 @@ def trained_variables(flags: flag_groups.Optimizer, model: Any) -> list[Any]:
       InputError: the model has fewer layers than --freeze_layers, or no
         embeddings.
     """
-    frozen = [f"bert/encoder/layer_{i}/" for i in range(flags.freeze_layers)]
-    frozen += ["bert/embeddings/"] if flags.freeze_embeddings else []
+    frozen = []
+    if flags.freeze_layers is not None:
+        frozen = ["bert/embeddings/"]
+        frozen += [
+            f"bert/encoder/layer_{i}/" for i in range(flags.freeze_layers)
+        ]
     paths = [variable.path for variable in model.trainable_variables]
     for scope in frozen:
         if not any(path.startswith(scope) for path in paths):
-            flag = "freeze_layers" if "layer_" in scope else "freeze_embeddings"
-            value = getattr(flags, flag)
             raise errors.InputError(
-                f"--{flag}={value}: the model has no {scope[:-1]}"
+                f"--freeze_layers={flags.freeze_layers}: the model has no "
+                f"{scope[:-1]}"
             )
     return [
         variable
@@ -339,49 +326,30 @@ def loop_options(
     task_settings: Mapping[str, Any] | None = None,
 ) -> loop.Options:
     """Returns the loop's options for a run of num_train_steps."""
-    log_every = min(max(num_train_steps // _LINES, 1), _MOST_STEPS_PER_LINE)
     return loop.Options(
         output_dir=output_dir,
         seed=seed,
         flags=config.loop,
-        log_every=config.loop.log_every_steps or log_every,
         selection=selection,
         jit_compile=uses_xla(config.devices),
         compile_functions=compiles_functions(config.devices, num_train_steps),
-        settings=settings,
-        task_settings=task_settings or {},
+        stored={
+            "settings": settings.to_json(),
+            "task_settings": dict(task_settings or {}),
+        },
     )
 
 
-def make_throughput(
+def settings_of(
     config: run_config.RunConfig,
     strategy: tf.distribute.Strategy,
-    *,
-    tokens: int,
-    count_flops: Callable[[], float],
-) -> throughput.Throughput:
-    """Makes the report of the training speed.
-
-    Args:
-      config: the flags.
-      strategy: the devices.
-      tokens: number of tokens of one example.
-      count_flops: returns the operations of one example; called only if the
-        peak of the devices is known, because it traces a graph.
-    """
-    dtype = precision.choose(config.devices.precision)
-    peak = throughput.peak(strategy, dtype, config.loop.peak_tflops)
-    flops = None if peak is None else count_flops()
-    return throughput.Throughput(tokens=tokens, flops=flops, peak=peak)
-
-
-def settings_of(
-    config: run_config.RunConfig, resolved: stamp.Stamp
+    resolved: stamp.Stamp,
 ) -> stamp.Stamp:
     """Returns the settings that a resumed run compares with its checkpoint's.
 
     Args:
       config: the flags.
+      strategy: the devices.
       resolved: further settings, and settings that replace those of the flags,
         e.g. the digest of a file instead of its name.
     """
@@ -389,6 +357,34 @@ def settings_of(
     kind = next(k for k in ("TPU", "GPU", "CPU") if k in kinds)
     chosen = precision.choose(config.devices.precision)
     flags = config_flags.affecting(config, "records", "result", "execution")
+    replicas = strategy.num_replicas_in_sync
+    flags |= stamp.facts("execution", {"replicas in fact": replicas})
     flags |= stamp.facts("execution", {"strategy's devices": kind})
     flags |= stamp.facts("result", {"precision in fact": chosen})
     return flags | resolved
+
+
+def check_settings(directory: str, settings: stamp.Stamp) -> None:
+    """Refuses to resume a run on other data; warns of other changes.
+
+    Call it before files of the run are written again, such as its records.
+
+    Args:
+      directory: directory of the run, with or without a checkpoint.
+      settings: what `loop_options` stores.
+
+    Raises:
+      InputError: the run would go on with other records or evaluations.
+    """
+    state = loop.last_state(directory)
+    changes = settings.difference(state.get("settings", {}))
+    latest = checkpoints.path_of(directory, state.get("step", 0))
+    stamp.refuse(
+        [change for change in changes if change.forbids_resuming],
+        f"the run in {latest} would go on with other records or evaluations; "
+        "resume it as it was begun, or begin another --output_dir with "
+        f"--init_checkpoint={latest}",
+    )
+    if changes:
+        text = "resuming with other settings: %s"
+        logging.warning(text, ", ".join(map(str, changes)))

@@ -36,7 +36,7 @@ from jobs import source as source_lib
 from jobs.outputs import Outputs
 from jobs.task import TRAIN, Evaluation, Task
 from jobs.task_model import Builder, TaskModel
-from training import checkpoints, feed, loop, metric_writer
+from training import checkpoints, feed, loop
 from training import step as steps
 from training import strategy as strategies
 from weights import model_directory, pretrained
@@ -167,11 +167,13 @@ class Job:
         """The settings that the checkpoints of a run store.
 
         These are also devices and logging: a resumed run warns of all changes,
-        and refuses those of records and evaluations; see loop.Loop.restore.
+        and refuses those of records and evaluations.
         """
         selects = self.config.selection.eval_every_steps > 0
         return assembly.settings_of(
-            self.config, self.resolved_settings(includes_evaluation=selects)
+            self.config,
+            self.builder.strategy,
+            self.resolved_settings(includes_evaluation=selects),
         )
 
     def train(self, task_model: TaskModel, run: grid.Run) -> int:
@@ -179,6 +181,7 @@ class Job:
         config, builder = self.config, self.builder
         features = self.features(TRAIN)
         self.source.start.check_segments(features)
+        assembly.write_run_config(config, builder.strategy)
         return train_epochs(
             builder,
             task_model.model,
@@ -212,10 +215,6 @@ class _RunHooks(loop.Hooks):
     def warm_start(self) -> None:
         """See loop.Hooks."""
         self.task_model.warm_start()
-
-    def begin(self) -> None:
-        """Writes the flags; see loop.Hooks."""
-        assembly.write_run_config(self.job.config, self.job.builder.strategy)
 
     def evaluate(self, phase: int, step: int) -> Mapping[str, float]:
         """See loop.Hooks."""
@@ -355,7 +354,7 @@ def _read_results(
             run.check(run.begun() or {}, job.settings)
         else:
             settings = job.checkpoint_settings.with_values(run.settings)
-            loop.check_settings(run.directory, settings, job.config.loop)
+            assembly.check_settings(run.directory, settings)
 
 
 def _announce_finished(
@@ -428,14 +427,6 @@ def _train_run(job: Job, run: grid.Run, outputs: Outputs) -> TaskModel:
     if not keeps_checkpoints:  # Other workers may still read them.
         strategies.wait_for_all(job.builder.strategy)
     if job.is_chief:
-        if is_grid:  # Before the run counts as finished.
-            metrics = result["values"].items()
-            metric_writer.write_hyperparameters(
-                run.directory,
-                run.settings,
-                dict(sorted(metrics, key=lambda item: item[0] != grid.SCORE)),
-                result["step"],
-            )
         run.finish(result)
         if not keeps_checkpoints:
             _remove_checkpoints(run)

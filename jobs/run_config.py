@@ -262,11 +262,6 @@ class FinetuningConfig(RunConfig):
         super().__post_init__()
         if self.is_grid and not self.do_train:
             raise ValueError("a grid of runs needs --do_train")
-        if self.is_grid and self.loop.allow_changed_data:
-            raise ValueError(
-                "--allow_changed_data: the runs of a grid are compared, so "
-                "none may have other data"
-            )
         for name, value in (
             ("teacher_dir", self.distillation.teacher_dir),
             ("init_layers", self.init_layers),

@@ -32,13 +32,11 @@ PARTS = {
     "our_side": "finetuning_speed",
     "smoke": "finetuning_speed",
     "trace_table": "accelerator_cases",
-    "z_loss_pretraining": "pretraining_trials",
 }
 # The same of the peers, which need torch, transformers or onnxruntime.
 PEERS = {
     "accelerator_jax": "accelerator_trials",
     "accelerator_peer": "accelerator_trials",
-    "one_hour_peer": "one_hour",
     "serving_peer": "serving",
     "squad_peer": "squad_scores",
     "tagging_peer": "tagging_scores",

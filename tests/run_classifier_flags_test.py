@@ -181,7 +181,6 @@ def test_an_unknown_task_is_not_told_of_its_flags():
         "num_train_epochs",
         "warmup_proportion",
         "layer_decay",
-        "max_train_hours",
     ],
 )
 def test_infinite_numbers_are_refused(capsys, flag, value):
@@ -192,14 +191,6 @@ def test_infinite_numbers_are_refused(capsys, flag, value):
 def test_a_folder_without_a_name_is_refused(capsys):
     line = refusal(capsys, "--do_train", output_dir="")
     assert line == "--output_dir is empty"
-
-
-def test_how_long_a_run_trains_decides_its_outcome():
-    hours = [
-        config_flags.affecting(parse("--do_eval", max_train_hours=n), "result")
-        for n in (1, 2)
-    ]
-    assert hours[0].difference(hours[1].to_json())
 
 
 def task_of_flags(*switches, classes=None, trained_for=None, **flags):

@@ -26,7 +26,7 @@ FLAGS = {
     "learning_rate": 1e-3,
     "num_warmup_steps": 10,
     "save_checkpoints_steps": 20,
-    "log_every_steps": 10,
+    "iterations_per_loop": 10,
 }
 
 

@@ -3,12 +3,9 @@
 python -m pytest tests/run_pretraining_input_test.py
 """
 
-import itertools
 import json
 import random
-import re
 import shutil
-import types
 
 import pytest
 import safetensors.numpy
@@ -21,9 +18,9 @@ from data import records, schema
 from foundation import config_flags
 from modeling.config import BertConfig
 from tasks.pretraining import pretraining_data, pretraining_job, settings
-from tests import pretraining_runs, tiny_runs
+from tests import pretraining_runs
 from tests.pretraining_runs import write_inputs
-from training import inference, loop, precision
+from training import inference, precision
 
 WORDS = "the man went to a store and bought gallon of milk he was late".split()
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
@@ -240,7 +237,6 @@ def test_regenerated_shards_are_refused(root, tmp_path, capfd):
     flags = {"num_train_steps": 8, "do_eval": False}
     line = _refused(capfd, folder, **flags)
     assert "--input_file had other contents" in line
-    _run(folder, allow_changed_data=True, **flags)
 
 
 @pytest.mark.usefixtures("without_report")
@@ -602,65 +598,3 @@ def test_a_folder_without_a_model_is_refused(tmp_path, capfd):
         )
     assert stopped.value.code == 2
     assert str(tmp_path) in capfd.readouterr().err
-
-
-def test_the_recipe_of_an_hour_warms_up_by_the_clock(
-    repository, tmp_path, monkeypatch
-):
-    """With a minute instead of 48, a tiny model, and a second per reading.
-
-    Then the number of steps does not depend on the machine.
-    """
-    readings = itertools.count()
-    clock = types.SimpleNamespace(monotonic=lambda: float(next(readings)))
-    monkeypatch.setattr(loop, "time", clock)
-    write_inputs(tmp_path)
-    words = [*tiny_runs.SPECIAL, *(f"w{i}" for i in range(55))]
-    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
-    flagfile = repository / "configs" / "pretraining_one_hour.flags"
-    recipe = config_flags.parse(
-        run_pretraining.PretrainingConfig,
-        [
-            "x",
-            f"--flagfile={flagfile}",
-            "--input_file=i",
-            "--eval_file=e",
-            "--output_dir=o",
-        ],
-    )
-    assert (repository / recipe.bert_config_file).is_file()
-    given = {
-        "flagfile": flagfile,
-        "bert_config_file": tmp_path / "config.json",
-        "input_file": tmp_path / "16-*.tfrecord",
-        "eval_file": tmp_path / "16-0.tfrecord",
-        "output_dir": tmp_path / "hour",
-        "vocab_file": tmp_path / "vocab.txt",
-        "phases": "16:200000:left_to_right,16:800000",
-        "train_batch_size": 8,
-        "max_train_hours": 60 / 3600,
-        "log_every_steps": 1,
-    }
-    config_flags.run(
-        run_pretraining.PretrainingConfig,
-        run_pretraining.main,
-        ["x", *(f"--{flag}={value}" for flag, value in given.items())],
-    )
-    path = tmp_path / "hour" / "metrics.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert "eval/masked_lm_loss" in lines[-1]
-    lines = [line for line in lines if "train/loss" in line]
-    report = (tmp_path / "hour" / "report.html").read_text()
-    assert "1,000,000" not in report.split("Flags")[0]
-    causal = re.search(r"In steps 1 to (\d+), each token was", report)
-    assert 0.1 < int(causal[1]) / lines[-1]["step"] < 0.4
-    rates = [line["train/learning_rate"] for line in lines]
-    peak = rates.index(max(rates))
-    assert 0 < peak < len(rates) / 2
-    assert max(rates) == pytest.approx(1e-3, rel=0.2)
-    assert rates[-1] < 0.2 * max(rates)
-    last = lines[-1]
-    pairs = 0.1 * last["train/next_sentence_loss"]
-    assert last["train/loss"] == pytest.approx(
-        last["train/masked_lm_loss"] + pairs, rel=1e-5
-    )

@@ -35,7 +35,7 @@ FLAGS = {
     "learning_rate": 1e-3,
     "num_warmup_steps": 10,
     "save_checkpoints_steps": 10,
-    "log_every_steps": 7,
+    "iterations_per_loop": 7,
     "eval_every_steps": 30,
     "max_eval_steps": 3,
     "precision": "float32",

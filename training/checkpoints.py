@@ -13,7 +13,6 @@ holds the old checkpoint, or the new one, or both.
 
 import functools
 import json
-import math
 import os
 import re
 import time
@@ -25,7 +24,6 @@ import tensorflow as tf
 from absl import logging
 
 from foundation import atomic, errors, file_system, tensor_files
-from training import optimizers
 
 _PREFIX = "model.ckpt"
 _STATE = "training_state"
@@ -135,7 +133,6 @@ class Checkpoints:
         prefix: str,
         variables: Mapping[str, tf.Variable],
         *,
-        averaged: bool = False,
         optional: Collection[str] = (),
     ) -> tuple[int, dict[str, Any]]:
         """Assigns every variable; returns the step and the host's state.
@@ -143,7 +140,6 @@ class Checkpoints:
         Args:
             prefix: prefix of the checkpoint's files.
             variables: name -> variable.
-            averaged: whether to assign the averages of weights that have them.
             optional: names of variables that stay as they are if the
                 checkpoint does not have them.
 
@@ -157,13 +153,6 @@ class Checkpoints:
         with readable():
             reader = tensor_files.open_reader(prefix)
             shapes = reader.get_variable_to_shape_map()
-        if averaged:
-            names = {f"{name}/{optimizers.AVERAGE}": name for name in variables}
-            variables = dict(variables) | {
-                average: variables[name]
-                for average, name in names.items()
-                if average in shapes
-            }
         missing = {name for name in optional if name not in shapes}
         variables = {k: v for k, v in variables.items() if k not in missing}
         _check_same_model(prefix, shapes, variables)
@@ -203,58 +192,6 @@ class Checkpoints:
         for match in filter(None, map(pattern.fullmatch, names)):
             if f"{match[1]}.index" not in names:
                 tf.io.gfile.remove(os.path.join(self._directory, match[0]))
-
-
-class BestCheckpoint:
-    """Keeps the checkpoint with the best held-out metric in `best/`."""
-
-    def __init__(
-        self,
-        output_dir: str,
-        *,
-        metric: str = "loss",
-        higher_is_better: bool = False,
-        is_chief: bool = True,
-    ):
-        """Writes nothing yet.
-
-        Args:
-            output_dir: the directory of the run.
-            metric: the name of the value that decides.
-            higher_is_better: whether higher values of the metric are better.
-            is_chief: whether this process writes.
-        """
-        self.directory = os.path.join(output_dir, BEST)
-        self._metric = metric
-        self._higher_is_better = higher_is_better
-        self._saver = Checkpoints(self.directory, keep_max=1, is_chief=is_chief)
-
-    def offer(
-        self,
-        step: int,
-        values: Mapping[str, float],
-        variables: Mapping[str, tf.Variable],
-        best: float | None,
-    ) -> float | None:
-        """Saves if it beats `best`; returns the best value from now on.
-
-        Returns when the checkpoint is complete: a later checkpoint of the run
-        will name it.
-        """
-        if self._metric not in values:
-            raise ValueError(
-                f"best_metric={self._metric!r}: not among {sorted(values)}"
-            )
-        value = float(values[self._metric])
-        if not math.isfinite(value):
-            return best  # No later value would compare as better than NaN.
-        sign = 1 if self._higher_is_better else -1
-        if best is not None and sign * value <= sign * best:
-            return best
-        self._saver.save(step, variables, {self._metric: value})
-        self._saver.wait()
-        logging.info(f"step {step:,}: best so far, {self._metric} = {value:g}")
-        return value
 
 
 def remove_all(directory: str) -> None:

@@ -5,11 +5,10 @@ slots and the clipping, and applies the rule on every device. A schedule
 (WarmupDecay) is a pure function of the step.
 """
 
-import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,7 +17,6 @@ import tensorflow as tf
 # https://github.com/google-research/bert/blob/eedf5716/optimization.py#L65
 NO_DECAY = r"LayerNorm|layer_norm|bias"
 _MOMENTS = ("adam_m", "adam_v")
-AVERAGE = "average"  # Name of the slot of a weight's moving average.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,15 +80,13 @@ class Lamb:
     u = r + weight_decay w,  w = w - rate (|w| / |u|) u
 
     The trust ratio |w| / |u| is 1 where either norm is 0. It is taken for every
-    variable; `no_adaptation` names those for which it is left at 1 (the
-    authors' code gives NO_DECAY here).
+    variable, also for those that the authors' code leaves out.
     """
 
     weight_decay: float = 0.01
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-6
-    no_adaptation: str | None = None
 
     def apply(
         self,
@@ -112,10 +108,8 @@ class Lamb:
         update = m / (tf.sqrt(v) + self.epsilon)
         if self.weight_decay and not re.search(NO_DECAY, path):
             update += self.weight_decay * variable
-        if not (self.no_adaptation and re.search(self.no_adaptation, path)):
-            weight_norm = tf.norm(variable)
-            ratio = tf.math.divide_no_nan(weight_norm, tf.norm(update))
-            update *= tf.where(ratio > 0.0, ratio, 1.0)
+        ratio = tf.math.divide_no_nan(tf.norm(variable), tf.norm(update))
+        update *= tf.where(ratio > 0.0, ratio, 1.0)
         variable.assign_sub(rate * update)
 
 
@@ -135,7 +129,6 @@ class Optimizer:
         *,
         clip_norm: float | None = 1.0,
         rate_factors: Mapping[str, float] | None = None,
-        ema_decay: float | None = None,
     ):
         """Makes the slots.
 
@@ -146,18 +139,14 @@ class Optimizer:
             clip_norm: the largest global norm of the gradients, or None.
             rate_factors: maps variables' paths to factors on the learning
                 rate; 1 for the others.
-            ema_decay: d of the moving average a = d a + (1 - d) w after every
-                step, or None for no average.
         """
         self.schedule = schedule
         self.variables = list(variables)
         self.clip_norm = clip_norm
         self._rule = rule
         self._rate_factors = rate_factors or {}
-        self._ema_decay = ema_decay
-        self._names = _MOMENTS + (() if ema_decay is None else (AVERAGE,))
         self._slots = [
-            [_slot(v, name) for name in self._names] for v in self.variables
+            [_slot(v, name) for name in _MOMENTS] for v in self.variables
         ]
 
     @property
@@ -166,39 +155,8 @@ class Optimizer:
         return {
             f"{v.path}/{name}": slot
             for v, slots in zip(self.variables, self._slots, strict=True)
-            for name, slot in zip(self._names, slots, strict=True)
+            for name, slot in zip(_MOMENTS, slots, strict=True)
         }
-
-    def start_averages(self) -> None:
-        """Sets the averages to the weights, at the beginning of a run."""
-        for weight, average in self._averages():
-            average.assign(weight)
-
-    def use_averages(self) -> None:
-        """Sets the weights to their averages, at the end of a run."""
-        for weight, average in self._averages():
-            weight.assign(average)
-
-    @contextlib.contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Context in which the averages are the model's weights."""
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
-
-    def _swap(self) -> None:
-        for weight, average in self._averages():
-            former = tf.identity(weight)
-            weight.assign(average)
-            average.assign(former)
-
-    def _averages(self) -> list[tuple[tf.Variable, tf.Variable]]:
-        if self._ema_decay is None:
-            return []
-        pairs = zip(self.variables, self._slots, strict=True)
-        return [(variable.value, slots[-1]) for variable, slots in pairs]
 
     def reduce(
         self, gradients: Sequence[tf.Tensor]
@@ -241,13 +199,7 @@ class Optimizer:
             rate = rate * self._rate_factors.get(path, 1.0)
 
             def apply():
-                self._rule.apply(
-                    variable, slots[:2], gradient, rate, step, path
-                )
-                for average in slots[2:]:
-                    assert self._ema_decay is not None
-                    step_size = 1.0 - self._ema_decay
-                    average.assign_add(step_size * (variable - average))
+                self._rule.apply(variable, slots, gradient, rate, step, path)
 
             if is_wanted is None:
                 apply()
@@ -297,12 +249,11 @@ def _slot(variable: Any, name: str) -> tf.Variable:
         )
 
 
-# Shapes of the decay: progress float32 [], 0 to 1, and a power -> rate / peak.
-DECAYS: dict[str, Callable[[tf.Tensor, float], tf.Tensor]] = {
-    "linear": lambda done, power: 1.0 - done,
-    "polynomial": lambda done, power: tf.pow(1.0 - done, power),
-    "cosine": lambda done, power: 0.5 + 0.5 * tf.cos(math.pi * done),
-    "constant": lambda done, power: tf.ones_like(done),
+# Shapes of the decay: progress float32 [], 0 to 1 -> rate / peak.
+DECAYS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 + 0.5 * tf.cos(math.pi * done),
+    "constant": tf.ones_like,
 }
 
 
@@ -321,21 +272,19 @@ class WarmupDecay:
         num_train_steps: where the decay ends.
         num_warmup_steps: 0 means no warm-up.
         decay: a name in DECAYS.
-        power: exponent of the polynomial.
     """
 
     peak: float
     num_train_steps: int
     num_warmup_steps: int = 0
     decay: str = "linear"
-    power: float = 1.0
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the float32 [] rate of an integer [] step."""
         total = tf.constant(self.num_train_steps, tf.float32)
         peak = tf.constant(self.peak, tf.float32)
         done = tf.minimum(tf.cast(step, tf.float32), total)
-        rate = peak * DECAYS[self.decay](done / total, self.power)
+        rate = peak * DECAYS[self.decay](done / total)
         if not self.num_warmup_steps:
             return rate
         warmup = tf.constant(self.num_warmup_steps, tf.float32)

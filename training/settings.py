@@ -12,16 +12,14 @@ from foundation import config_flags
 field = config_flags.field
 affects_result = config_flags.affects_result
 affects_execution = config_flags.affects_execution
-Decay = Literal["linear", "polynomial", "cosine", "constant"]
+Decay = Literal["linear", "cosine", "constant"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Strategy = Literal[
     "auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"
 ]
 # Flag -> the flag and its value without which it has no effect.
 _NEEDED = {
-    "lr_decay_power": ("lr_decay", "polynomial"),
     "bias_correction": ("optimizer", "adamw"),
-    "lamb_exclude_bias_and_norm": ("optimizer", "lamb"),
 }
 
 
@@ -79,9 +77,6 @@ class Optimizer:
     lr_decay: Decay = affects_result(
         "Decay of the learning rate after the warm-up.", "linear"
     )
-    lr_decay_power: float = affects_result(
-        "Power of --lr_decay=polynomial.", 1.0, above=0
-    )
     optimizer: Literal["adamw", "lamb"] = affects_result(
         "adamw is google-research/bert's; lamb is for very large batches.",
         "adamw",
@@ -107,30 +102,15 @@ class Optimizer:
         "Correct the bias of AdamW's moments; google-research/bert does not.",
         False,
     )
-    lamb_exclude_bias_and_norm: bool = affects_result(
-        "Do not adapt LAMB's rate for biases and LayerNorm, as its authors' "
-        "code does.",
-        False,
-    )
     clip_norm: float = affects_result(
         "Largest norm of the gradients of a step; 0 for no limit.",
         1.0,
         at_least=0,
     )
-    ema_decay: float | None = affects_result(
-        "Decay of a moving average of the weights, e.g. 0.999; evaluations and "
-        "the model of the run use the averages.",
+    freeze_layers: int | None = affects_result(
+        "Keep the embeddings and this number of the lowest layers as they are; "
+        "0 keeps only the embeddings.",
         None,
-        above=0,
-        below=1,
-    )
-    freeze_embeddings: bool = affects_result(
-        "Keep the embeddings as they are.", False
-    )
-    freeze_layers: int = affects_result(
-        "Number of lowest layers to keep as they are; --freeze_embeddings does "
-        "the same with the embeddings.",
-        0,
         at_least=0,
     )
 
@@ -151,15 +131,11 @@ class Loop:
         1,
         at_least=1,
     )
-    recompute: bool = affects_execution(
-        "Compute all activations again in the backward pass: the least memory, "
-        "a third more time.",
-        False,
-    )
-    recompute_attention: bool = affects_execution(
-        "Compute only the attention again: for sequences of 512 tokens a "
-        "quarter less memory and little more time.",
-        False,
+    recompute: Literal["none", "attention", "all"] = affects_execution(
+        "What the backward pass computes again, to save memory: attention (for "
+        "sequences of 512 tokens a quarter less, and little more time) or all "
+        "activations (the least, and a third more time).",
+        "none",
     )
     save_checkpoints_steps: int = affects_execution(
         "Steps between checkpoints.", 1000, at_least=1
@@ -167,39 +143,18 @@ class Loop:
     keep_checkpoint_max: int = affects_execution(
         "Number of checkpoints to keep.", 5, at_least=1
     )
-    allow_changed_data: bool = field(
-        "Resume a run although its batch size, seed, input or development set "
-        "has changed.",
-        False,
-    )
-    max_train_hours: float | None = affects_result(
-        "Hours after which a run ends, each run of a grid, unless all steps "
-        "are done earlier. Warm-up and decay of the learning rate then take "
-        "the fractions of this time that they would take of all steps.",
-        None,
-        above=0,
-    )
-    log_every_steps: int | None = affects_execution(
-        "Steps between lines of metrics.jsonl; by default a fiftieth of the "
-        "run, at most 100. The console shows one every five seconds at most.",
-        None,
-        at_least=1,
-    )
     iterations_per_loop: int = field(
-        "Maximum number of steps per call of the device.", 1000, at_least=1
+        "Maximum number of steps per call of the device, and between lines of "
+        "metrics.jsonl, of which a run has about 50.",
+        1000,
+        at_least=1,
     )
     profile_steps: str | None = field(
         "Steps A:B of which to write a profile for TensorBoard.", None
     )
-    peak_tflops: float | None = affects_execution(
-        "Peak TFLOPS of one device, to report the utilization of hardware "
-        "that is not known, and the time in a dry run.",
-        None,
-        above=0,
-    )
     dry_run: bool = field(
-        "Instead of training, check all inputs and report the cost: memory, "
-        "operations, a batch size that fits, and hours.",
+        "Instead of training, check all inputs, measure two steps and report "
+        "how long the run would take.",
         False,
     )
 

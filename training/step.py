@@ -17,7 +17,7 @@ from absl import logging
 from tensorflow.python.framework import ops
 
 from foundation import replacement
-from training import clock, optimizers, precision, xla_dropout
+from training import optimizers, precision, xla_dropout
 
 Features = Mapping[str, tf.Tensor]
 _SUM = tf.distribute.ReduceOp.SUM
@@ -96,8 +96,6 @@ class Learner:
         model: the model that the objective calls.
         optimizer: updates the model's trainable variables.
         loss_scale: keeps float16 gradients in range; None for other types.
-        run_clock: ends the run after a given time, and moves the end of the
-            learning rate's schedule; None for a run of a given length.
         prepare: function that changes the training batches; None if they are
             not changed.
     """
@@ -106,7 +104,6 @@ class Learner:
     model: Any
     optimizer: optimizers.Optimizer
     loss_scale: precision.LossScale | None = None
-    run_clock: clock.Clock | None = None
     prepare: PrepareFeatures | None = None
 
 

@@ -1,7 +1,7 @@
 """Reports the speed of a training: tokens per second and utilization.
 
 A device's utilization is relative to its published peak, which is found by the
-name of the first GPU or given by the user.
+name of the first GPU.
 """
 
 import dataclasses
@@ -34,18 +34,30 @@ _PEAKS = {
 _COLUMNS = {"bfloat16": 0, "float16": 0, "tf32": 1, "float32": 2}
 
 
+def training_flops(
+    num_parameters: int, num_tokens: int, *, num_layers: int, hidden_size: int
+) -> float:
+    """Returns the operations of a training step on one example.
+
+    The usual formula, 6 N + 12 L H S for each of S tokens: two operations for
+    each weight and each product of attention in the forward pass, and twice as
+    many in the backward pass. N does not count the tables of embeddings.
+    """
+    attention = 12.0 * num_layers * hidden_size * num_tokens
+    return num_tokens * (6.0 * num_parameters + attention)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Throughput:
     """Computes tokens per second and model FLOPs utilization.
 
     The utilization compares the operations of the mathematics, without those
     of recomputation, with the published dense peak of the devices. TensorFlow
-    does not report the kind of a TPU; there the user gives the peak.
+    does not report the kind of a TPU.
 
     Attributes:
         tokens: tokens of one example, padding included.
-        flops: operations of one example, see cost.training_flops; used with a
-          peak.
+        flops: operations of one example, see training_flops; used with a peak.
         peak: FLOP/s of all devices together, or None where it is not known.
     """
 
@@ -63,23 +75,17 @@ class Throughput:
         return values
 
 
-def peak(
-    strategy: tf.distribute.Strategy,
-    compute_dtype: str,
-    peak_tflops: float | None = None,
-) -> float | None:
+def peak(strategy: tf.distribute.Strategy, compute_dtype: str) -> float | None:
     """Returns the FLOP/s of all devices; None if it is unknown.
 
     Args:
         strategy: its replicas are counted.
         compute_dtype: float32 or a 16-bit float.
-        peak_tflops: peak of one device, as given by the user.
     """
-    if peak_tflops is None:
-        peak_tflops = published(device_name(), compute_dtype)
-    if peak_tflops is None:
+    tflops = published(device_name(), compute_dtype)
+    if tflops is None:
         return None
-    return peak_tflops * 1e12 * strategy.num_replicas_in_sync
+    return tflops * 1e12 * strategy.num_replicas_in_sync
 
 
 def published(name: str, compute_dtype: str) -> float | None:

@@ -450,7 +450,7 @@ def warn_of_one_label(
         if has_windows:
             advice += (
                 ", --window_pooling=max, a first run of the head alone "
-                "(--freeze_embeddings --freeze_layers)"
+                "(--freeze_layers)"
             )
         logging.warning(
             "%s: the model predicts %r for all %d examples: it has not learned "

@@ -475,9 +475,7 @@ def run(config: settings.NerConfig) -> None:
     if config.do_train:
         for run, earlier in zip(runs, earlier_results, strict=True):
             if earlier is None:
-                loop.check_settings(
-                    run.folder, run.checkpoint_settings, config.loop
-                )
+                assembly.check_settings(run.folder, run.checkpoint_settings)
         assembly.write_run_config(config, strategy)
     os.makedirs(folder, exist_ok=True)
     if job.is_chief:
@@ -534,7 +532,11 @@ class _ChoiceRun:
     @property
     def checkpoint_settings(self) -> stamp.Stamp:
         """The settings that the checkpoints of the run store."""
-        settings = assembly.settings_of(self.activations.config, self.settings)
+        settings = assembly.settings_of(
+            self.activations.config,
+            self.activations.job.builder.strategy,
+            self.settings,
+        )
         rate = {"learning_rate": self.run.learning_rate}
         return settings.with_values(rate)
 

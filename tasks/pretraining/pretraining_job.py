@@ -15,10 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 
-from data import schema
 from data.tokenization import vocabulary, wordpiece
 from foundation import config_flags, progress, stamp
 from jobs import assembly, model_card, report, run_directory
@@ -31,7 +29,7 @@ from tasks.pretraining import (
     redrawn_masks,
     settings,
 )
-from training import clock, cost, feed, inference, loop, throughput
+from training import feed, inference, loop, precision, throughput
 from training import strategy as strategies
 from weights import model_directory, pretrained
 
@@ -145,9 +143,12 @@ class PretrainingJob(loop.Hooks):
         )
         if self.masks is not None:
             draw = functools.partial(
-                self.masks.draw, assembly.progress_of(learner, num_steps)
+                self.masks.draw, assembly.progress_of(num_steps)
             )
             learner = dataclasses.replace(learner, prepare=draw)
+        settings = self.settings
+        assembly.check_settings(config.output_dir, settings)
+        assembly.write_run_config(config, self.strategy)
         loop.train(
             learner,
             strategy=self.strategy,
@@ -155,8 +156,13 @@ class PretrainingJob(loop.Hooks):
                 loop.Phase(
                     phase.num_steps,
                     phase.train.train_batches(*self._order(index)),
-                    causal_learner if phase.left_to_right else learner,
-                    f"length {phase.name}" if len(self.phases) > 1 else "",
+                    name=f"length {phase.name}" if len(self.phases) > 1 else "",
+                    learner=causal_learner if phase.left_to_right else learner,
+                    speed=self._throughput(phase),
+                    describe_batch=functools.partial(
+                        phase.train.describe_batch, *self._order(index)
+                    ),
+                    find_damage=phase.train.check_records,
                 )
                 for index, phase in enumerate(self.phases)
             ],
@@ -166,7 +172,7 @@ class PretrainingJob(loop.Hooks):
                 output_dir=config.output_dir,
                 seed=config.random_seed,
                 selection=loop.Selection(every=config.eval_every_steps),
-                settings=self.settings,
+                settings=settings,
             ),
             hooks=self,
         )
@@ -204,6 +210,7 @@ class PretrainingJob(loop.Hooks):
         }
         compared = assembly.settings_of(
             self.config,
+            self.strategy,
             stamp.flags("execution", architecture)
             | pretrained.contents(self.config.init_checkpoint)
             | stamp.flags("records", records, extendable=True),
@@ -220,10 +227,6 @@ class PretrainingJob(loop.Hooks):
             ),
         }
         return compared | stamp.flags("evaluation", evaluation, extendable=True)
-
-    def begin(self) -> None:
-        """Writes the flags; see loop.Hooks."""
-        assembly.write_run_config(self.config, self.strategy)
 
     def export(self, directory: str) -> None:
         """Writes a model directory; see loop.Hooks."""
@@ -390,10 +393,7 @@ class PretrainingJob(loop.Hooks):
         """Returns 0 and the last step of each phase, as far as it is done."""
         state = loop.last_state(self.config.output_dir)
         ends = list(itertools.accumulate(x.num_steps for x in self.phases))
-        total = ends[-1]
-        if "clock" in state:  # A run of a given time.
-            ends = [clock.step_at(state["clock"], end / total) for end in ends]
-        done = state.get("step", total)
+        done = state.get("step", ends[-1])
         return [min(end, done) for end in (0, *ends)]
 
     @property
@@ -434,43 +434,25 @@ class PretrainingJob(loop.Hooks):
         earlier = sum(x.lengths == length for x in self.phases[:phase])
         return config.train_batch_size, config.random_seed + earlier
 
-    def describe_batch(self, phase: int, number: int) -> str:
-        """See loop.Hooks."""
-        train = self.phases[phase].train
-        return train.describe_batch(*self._order(phase), number)
-
-    def diagnose(self, phase: int, problem: str) -> None:
-        """Reads all records of a phase; see loop.Hooks."""
-        text = "%s; all records are read to find a damaged one"
-        logging.error(text, problem)
-        self.phases[phase].train.check_records()
-
-    def speed(
-        self, phase: int, examples_per_second: float
-    ) -> Mapping[str, float]:
-        """See loop.Hooks."""
-        return self._throughputs[phase](examples_per_second)
-
-    @functools.cached_property
-    def _throughputs(self) -> list[throughput.Throughput]:
-        return list(map(self._throughput, self.phases))
-
     def _throughput(
         self, phase: pretraining_data.Phase
     ) -> throughput.Throughput:
-        spec = _example_spec(phase.train.schema)
-        if self.masks is not None and not phase.left_to_right:
-            spec = self.masks.example_spec(spec)
-        return assembly.make_throughput(
-            self.config,
-            self.strategy,
-            tokens=phase.lengths.max_seq_length,
-            count_flops=functools.partial(
-                cost.training_flops,
-                self._objectives[phase.left_to_right],
-                self.model,
-                spec,
+        """Returns the report of the speed of a phase."""
+        length, architecture = phase.lengths.max_seq_length, self.model.config
+        dtype = precision.choose(self.config.devices.precision)
+        return throughput.Throughput(
+            tokens=length,
+            flops=throughput.training_flops(
+                sum(
+                    math.prod(x.shape)
+                    for x in self.model.variables
+                    if "embeddings" not in x.path
+                ),
+                length,
+                num_layers=architecture.num_hidden_layers,
+                hidden_size=architecture.hidden_size,
             ),
+            peak=throughput.peak(self.strategy, dtype),
         )
 
     @functools.cached_property
@@ -510,11 +492,7 @@ class PretrainingJob(loop.Hooks):
             values = evaluator(
                 self._held_out_batches[phase], max_steps=most, num_batches=most
             )
-        except (
-            tf.errors.DataLossError,
-            tf.errors.InvalidArgumentError,
-            UnicodeDecodeError,  # A message has bytes of a record.
-        ):
+        except loop.DAMAGED:
             held_out.check_records()  # Names a damaged record.
             raise
         # The exponential of a larger loss would overflow.
@@ -523,17 +501,6 @@ class PretrainingJob(loop.Hooks):
         self._evaluated.clear()
         self._evaluated[phase, step] = values
         return values
-
-
-def _example_spec(records: schema.Schema) -> dict[str, tf.TensorSpec]:
-    """Returns the features of a batch of one record."""
-    return {
-        feature.name: tf.TensorSpec(
-            (1, *feature.shape),
-            tf.int32 if feature.dtype == schema.INTEGER else tf.float32,
-        )
-        for feature in records.features
-    }
 
 
 def _described(records: pretraining_data.ShardSet) -> str:

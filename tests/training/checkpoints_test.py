@@ -1,4 +1,4 @@
-"""Proves what is kept: the best by a metric, and no half checkpoint.
+"""Proves that no half checkpoint is kept or read.
 
 pytest tests/training/checkpoints_test.py
 """
@@ -10,16 +10,6 @@ import tensorflow as tf
 
 from foundation import errors
 from training import checkpoints
-
-
-def offer(best_checkpoint, values):
-    """Offers one value a step; returns the best after each."""
-    variables = {"weight": tf.Variable([1.0, 2.0])}
-    found, best = [], None
-    for step, value in enumerate(values, 1):
-        best = best_checkpoint.offer(step, {"loss": value}, variables, best)
-        found.append(best)
-    return found
 
 
 def test_data_without_an_index_is_swept_by_the_next_save(tmp_path):
@@ -36,13 +26,6 @@ def test_data_without_an_index_is_swept_by_the_next_save(tmp_path):
     data = ".data-00000-of-00001"
     names = [f"model.ckpt-{s}{end}" for s in (2, 3) for end in (data, ".index")]
     assert found == {"checkpoint", *names}
-
-
-def test_the_best_is_complete_before_a_checkpoint_can_name_it(tmp_path):
-    best = checkpoints.BestCheckpoint(str(tmp_path / "run"))
-    variables = {"weight": tf.Variable([1.0, 2.0])}
-    assert best.offer(1, {"loss": 3.0}, variables, None) == 3.0
-    assert checkpoints.steps(str(tmp_path / "run" / "best")) == [1]
 
 
 @pytest.fixture
@@ -80,27 +63,6 @@ def test_a_write_that_always_fails_is_seen_before_the_next_save(
     saver._thread.shutdown()  # Waits.
     with pytest.raises(tf.errors.UnavailableError):
         saver.check()
-
-
-def test_a_best_that_cannot_be_written_is_not_the_best(tmp_path, failing):
-    failing[0] = 3
-    best = checkpoints.BestCheckpoint(str(tmp_path))
-    with pytest.raises(tf.errors.UnavailableError):
-        offer(best, [3.0])
-    assert offer(best, [4.0]) == [4.0]
-
-
-@pytest.mark.parametrize(
-    ("higher", "expected"),
-    [(False, [None, 3.0, 3.0, 2.0]), (True, [None, 3.0, 3.0, 3.0])],
-    ids=["lower", "higher"],
-)
-def test_what_is_not_finite_is_never_the_best(tmp_path, higher, expected):
-    best = checkpoints.BestCheckpoint(str(tmp_path), higher_is_better=higher)
-    values = [float("nan"), 3.0, float("inf"), 2.0]
-    assert offer(best, values) == expected
-    step = 2 if higher else 4
-    assert checkpoints.steps(str(tmp_path / "best")) == [step]
 
 
 DATA = "model.ckpt-2.data-00000-of-00001"

@@ -45,7 +45,7 @@ def train(output_dir, precision="float32"):
         run_config.RunConfig,
         output_dir=str(output_dir),
         precision=precision,
-        log_every_steps=1,
+        iterations_per_loop=1,
     )
     learner = assembly.make_learner(
         config,

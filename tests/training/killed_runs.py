@@ -62,8 +62,8 @@ def die_after(step, seconds):
     """Dies so long after that step, whatever is being done then."""
     add = loop.Loop._add
 
-    def added(self, results):
-        add(self, results)
+    def added(self, *arguments):
+        add(self, *arguments)
         if self.progress.step == step:
             timer = threading.Thread(
                 target=lambda: (time.sleep(seconds), die()), daemon=True

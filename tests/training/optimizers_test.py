@@ -194,26 +194,6 @@ def test_every_flag_of_the_optimizer_has_its_place_in_the_formula(
         )
 
 
-def test_the_average_of_weights_equals_numpy():
-    weights, gradients = draws()
-    variables = keras_variables(weights)
-    optimizer = optimizers.Optimizer(
-        optimizers.AdamW(), variables, SCHEDULE, ema_decay=0.8
-    )
-    optimizer.start_averages()
-    expected = {v.path: v.numpy().astype(np.float64) for v in variables}
-    for step in range(5):
-        run(optimizer, gradients[step : step + 1], first_step=10 + step)
-        for v in variables:
-            expected[v.path] = 0.8 * expected[v.path] + 0.2 * v.numpy()
-    before = [v.numpy() for v in variables]
-    with optimizer.averaged():
-        for v in variables:
-            np.testing.assert_allclose(v.numpy(), expected[v.path], rtol=1e-5)
-    for v, value in zip(variables, before, strict=True):
-        np.testing.assert_array_equal(v.numpy(), value)
-
-
 def frozen_run(**flags):
     flags = config_flags.build(settings.Optimizer, **flags)
     weights, gradients = draws()
@@ -227,9 +207,8 @@ def test_frozen_variables_are_not_trained():
     layer = {path for path in SHAPES if "layer_0" in path}
     embeddings = {"bert/embeddings/word_embeddings"}
     assert not frozen_run()
-    assert frozen_run(freeze_layers=1) == layer
-    both = frozen_run(freeze_layers=1, freeze_embeddings=True)
-    assert both == layer | embeddings
+    assert frozen_run(freeze_layers=0) == embeddings
+    assert frozen_run(freeze_layers=1) == layer | embeddings
     with pytest.raises(errors.InputError, match="--freeze_layers=2: the model"):
         frozen_run(freeze_layers=2)
 
@@ -279,14 +258,6 @@ def test_a_rate_factor_scales_one_variable():
         rate_factors={"a/kernel": 0.5},
     )
     np.testing.assert_allclose(half, plain / 2, rtol=1e-6)
-
-
-def test_lamb_can_leave_the_trust_ratio_of_some_at_one():
-    rule = optimizers.Lamb(no_adaptation=optimizers.NO_DECAY)
-    moved = one_step(rule, "a/bias", np.full(4, 5.0), np.ones(4))
-    np.testing.assert_allclose(moved, 5.0 - 0.1, rtol=1e-5)
-    moved = one_step(optimizers.Lamb(), "a/bias", np.full(4, 5.0), np.ones(4))
-    np.testing.assert_allclose(moved, 5.0 - 0.1 * 5.0, rtol=1e-5)
 
 
 def test_an_unwanted_step_changes_nothing():

@@ -11,13 +11,19 @@ import json
 import os
 import signal
 import time
-import types
 
 import pytest
 import tensorflow as tf
 import toy_run
 
-from training import checkpoints, inference, loop, metric_writer, preemption
+from training import (
+    checkpoints,
+    inference,
+    loop,
+    metric_writer,
+    preemption,
+    step,
+)
 
 # Evaluations at 2, 4, 6, 7; of two phases, checkpoints at 3, 4, 6, 7.
 OPTIONS = {
@@ -120,24 +126,25 @@ def test_a_signal_while_saving_is_not_lost(
     assert_ends_alike(tmp_path, stands_at, undisturbed)
 
 
-def test_sigterm_ends_the_search_for_a_damaged_record():
-    def damaged(*_):
-        raise tf.errors.DataLossError(None, None, "corrupted record")
-
-    def diagnose(phase, problem):
+def test_sigterm_ends_the_search_for_a_damaged_record(tmp_path, monkeypatch):
+    def find_damage():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
 
-    with preemption.Preemption() as preempted:
-        run = types.SimpleNamespace(
-            progress=loop.Progress(),
-            preempted=preempted,
-            hooks=types.SimpleNamespace(diagnose=diagnose),
-            _phase=0,
-        )
-        run._diagnose = lambda problem: loop.Loop._diagnose(run, problem)
-        with pytest.raises(SystemExit) as stopped:
-            loop.Loop._call(run, damaged, None, 1)
+    def damaged(*_):
+        raise tf.errors.DataLossError(None, None, "corrupted record")
+
+    monkeypatch.setattr(step.TrainStep, "__call__", damaged)
+    phase = loop.Phase
+    monkeypatch.setattr(
+        loop,
+        "Phase",
+        lambda *args, **options: phase(
+            *args, **options, find_damage=find_damage
+        ),
+    )
+    with pytest.raises(SystemExit) as stopped:
+        train(tmp_path)
     assert stopped.value.code == preemption.EXIT_CODE
 
 

@@ -55,13 +55,6 @@ def test_without_warmup_the_first_rate_is_the_peak():
     assert rates([0, 5], peak=0.5, num_train_steps=10) == [0.5, 0.25]
 
 
-def test_power_shapes_the_decay():
-    found = rates(
-        [0, 75], peak=1.0, num_train_steps=100, decay="polynomial", power=0.5
-    )
-    assert found == [1.0, 0.5]
-
-
 @pytest.mark.parametrize(
     ("decay", "power", "expected"),
     [

@@ -39,11 +39,19 @@ def test_the_peak_is_the_makers(name, half, single, monkeypatch):
         "NVIDIA A100-SXM4-80GB MIG 1g.10gb",
     ],
 )
-def test_of_unknown_devices_only_the_user_knows(name, monkeypatch):
+def test_the_peak_of_other_devices_is_not_known(name, monkeypatch):
     monkeypatch.setattr(throughput, "device_name", lambda: name)
     two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     assert throughput.peak(two, "bfloat16") is None
-    assert throughput.peak(two, "bfloat16", peak_tflops=3.5) == 7e12
+
+
+def test_the_operations_are_those_of_the_usual_formula():
+    # BERT-Base without embeddings; the paper of ELECTRA counts 2.9e10 for the
+    # forward pass, the vocabulary's product included.
+    flops = throughput.training_flops(
+        85_054_464, 128, num_layers=12, hidden_size=768
+    )
+    assert flops == 128 * (6 * 85_054_464 + 12 * 12 * 768 * 128)
 
 
 def test_the_share_of_the_peak_is_of_all_devices():

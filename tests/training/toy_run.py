@@ -19,10 +19,8 @@ import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
-from foundation import stamp
 from training import (
     checkpoints,
-    clock,
     inference,
     loop,
     optimizers,
@@ -56,13 +54,8 @@ DEFAULTS = {
     "poison": -1,
     "overflow": -1,
     "phases": None,
-    "settings": {},
-    "data_settings": {},
-    "allows_changed_data": False,
-    "max_seconds": None,
     "slow_save": 0.0,
     "patience": 0,
-    "ema_decay": None,
     "profile_steps": None,
     "is_dry": False,
 }
@@ -208,25 +201,16 @@ def make(options):
             precision.policy(options["precision"]),
             options["width"],
         )
-        run_clock, schedule = (
-            None,
-            optimizers.WarmupDecay(
-                peak=options["peak"],
-                num_train_steps=options["steps"],
-                num_warmup_steps=options["steps"] // 5,
-            ),
+        schedule = optimizers.WarmupDecay(
+            peak=options["peak"],
+            num_train_steps=options["steps"],
+            num_warmup_steps=options["steps"] // 5,
         )
-        if options["max_seconds"]:
-            run_clock = clock.Clock(options["max_seconds"], options["steps"])
-            schedule = clock.TimedDecay(
-                peak=options["peak"], warmup=0.2, clock=run_clock
-            )
         optimizer = optimizers.Optimizer(
             rule[options["rule"]](),
             model.trainable_variables,
             schedule,
             clip_norm=options["clip_norm"],
-            ema_decay=options["ema_decay"],
         )
         loss_scale = None
         if options["precision"] == "float16":
@@ -237,13 +221,10 @@ def make(options):
         def evaluate(self, phase, step):
             return evaluator(batches(options["batch"], number=3))
 
-        def describe_batch(self, phase, number):
-            return f"record {8 * number}"
-
     def go(output_dir):
         strategy.check_shared_folder(scope, output_dir)
         return loop.train(
-            step.Learner(Objective(), model, optimizer, loss_scale, run_clock),
+            step.Learner(Objective(), model, optimizer, loss_scale),
             strategy=scope,
             phases=[
                 loop.Phase(
@@ -255,6 +236,7 @@ def make(options):
                         options["overflow"],
                         length=length,
                     ),
+                    describe_batch=lambda number: f"record {8 * number}",
                 )
                 for steps, length in options["phases"]
                 or [(options["steps"], LENGTH)]
@@ -267,15 +249,12 @@ def make(options):
                     save_checkpoints_steps=options["save_every"],
                     profile_steps=options["profile_steps"],
                     dry_run=options["is_dry"],
-                    allow_changed_data=options["allows_changed_data"],
                 ),
                 log_every=options["log_every"],
                 selection=loop.Selection(
                     every=options["eval_every"], patience=options["patience"]
                 ),
                 jit_compile=options["jit"],
-                settings=stamp.flags("result", options["settings"])
-                | stamp.flags("records", options["data_settings"]),
             ),
             hooks=Hooks(),
         )
