@@ -89,18 +89,6 @@ def run(python, *arguments, cwd):
     )
 
 
-@pytest.mark.parametrize("extra", ["", "[gpu]"])
-def test_an_installation_without_the_checkout_is_refused(extra, tmp_path):
-    target = f"--target={tmp_path / 'new'}"
-    done = run(
-        *(sys.executable, *PIP, *OFFLINE, target, f"{ROOT}{extra}"),
-        cwd=tmp_path,
-    )
-    assert done.returncode != 0
-    lines = [x for x in done.stderr.splitlines() if "pip install -e ." in x]
-    assert len(lines) == 1 and "'.[gpu]'" in lines[0]
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.all
