@@ -85,49 +85,15 @@ class ServeConfig:
     max_request_bytes: int = field(
         "Longer requests get status 413.", 1 << 20, at_least=1
     )
-    max_request_rows: int = field(
-        "Requests with more rows get status 400.", 4096, at_least=1
-    )
-    max_response_values: int = field(
-        "Requests for more numbers and texts get status 400. The logits of 512 "
-        "tokens over 30,522 words are 15,627,264 numbers.",
-        1 << 25,
-        at_least=1,
-    )
     max_pending_requests: int = field(
         "Requests that are answered at the same time; further ones get status "
         "503.",
         256,
         at_least=1,
     )
-    max_body_bytes: int = field(
-        "Bytes of the bodies of all requests together, until they are "
-        "answered. Above it, the one that has been arriving for longest gets "
-        "status 503.",
-        1 << 28,
-        at_least=1,
-    )
-    max_connections: int | None = field(
-        "Connections at the same time; each further one ends the one that has "
-        "waited longest for its client. Without the flag: as many as the "
-        "process may open files (ulimit -n), at most 4,096.",
-        None,
-        at_least=1,
-    )
-    receive_timeout: float = field(
-        "Seconds in which the head of a request, and then its body (else "
-        "status 408), must arrive.",
-        20.0,
-        above=0,
-    )
-    idle_timeout: float = field(
-        "Seconds after which a connection without a request is closed.",
-        75.0,
-        above=0,
-    )
     request_timeout: float = field(
-        "Seconds after which a request that has arrived gets status 504; a "
-        "computation that has begun continues to its end.",
+        "Seconds after which a request gets status 504; a computation that has "
+        "begun continues to its end.",
         60.0,
         above=0,
     )
@@ -153,30 +119,18 @@ class ServeConfig:
                 )
 
 
-def check(config: ServeConfig) -> None:
-    """Refuses directories and addresses before TensorFlow is imported.
-
-    Raises:
-      InputError: names the flag.
-    """
-    served_directories.check(config.models, config.engine)
-    addresses.check_free(config.host, config.port)
-
-
 config_flags.parse_early(ServeConfig, __name__)
-
-from serving import addresses, served_directories
-
-config_flags.check_early(ServeConfig, __name__, check)
 
 from absl import logging
 
 from foundation import errors
-from serving import connections, servable, served_model, server, versions
+from serving import servable, served_directories, served_model, server, versions
 
 
 def main(config: ServeConfig) -> None:
     """Loads the models and serves them until SIGTERM."""
+    served_directories.check(config.models, config.engine)
+    listener = server.bind(config.host, config.port)
     engine = _engine(config)
     batching = dataclasses.replace(
         _part(config, servable.Batching), threads_per_batch=_threads(config)
@@ -196,12 +150,12 @@ def main(config: ServeConfig) -> None:
         model.warm_up()
     serving = server.Server(
         servables,
-        _part(config, connections.Limits),
+        _part(config, server.Limits),
         server.accepted_hosts(config.host, config.allowed_hosts),
         config.cors_origins or (),
         watch,
     )
-    asyncio.run(serving.run(config.host, config.port))
+    asyncio.run(serving.run(listener))
 
 
 def _threads(config: ServeConfig) -> int:

@@ -8,8 +8,7 @@
     GET  /healthz                       200, or 503 while the server ends
     GET  /metrics                       in the format of Prometheus
 
-NAME may be followed by /versions/N. An error is {"error": "one line"}, also
-where bytes are not HTTP.
+NAME may be followed by /versions/N. An error is {"error": "one line"}.
 
 On SIGTERM the server answers the requests that it has accepted: it stops
 listening, its responses close their connections, and it ends when no request is
@@ -17,7 +16,8 @@ left and open connections had time to send one more.
 """
 
 import asyncio
-import functools
+import dataclasses
+import errno
 import ipaddress
 import logging as std_logging
 import pathlib
@@ -26,7 +26,6 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from concurrent import futures
 from typing import Any, TypeVar
 
 import jinja2
@@ -35,20 +34,12 @@ from absl import logging
 from aiohttp import http_exceptions, web
 
 from foundation import errors
-from serving import (
-    addresses,
-    connections,
-    rest_format,
-    servable,
-    served_model,
-    versions,
-)
+from serving import rest_format, servable, served_model, versions
 
 _PAGE = pathlib.Path(__file__).with_name("page.html")
-_MODELS = "/v1/models"
-_VERSIONS = _MODELS + r"/{name:[\w.-]+}{version:(/versions/\d+)?}"
+_MODEL = r"/v1/models/{name:[\w.-]+}{version:(/versions/\d+)?}"
 _ADDRESSES = (
-    f"GET {_MODELS} lists the models, POST {_MODELS}/NAME:predict predicts"
+    "GET /v1/models lists the models, POST /v1/models/NAME:predict predicts"
 )
 # The page contains its style and script, and reads only from this server.
 _PAGE_POLICY = (
@@ -57,18 +48,26 @@ _PAGE_POLICY = (
 )
 # Of every response: a browser neither guesses its type nor keeps it.
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
-# Those that aiohttp decodes; br and zstd only if their packages are installed.
-_ENCODINGS = ("", "identity", "gzip", "deflate", "br", "zstd")
-_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _ANY = "*"
-_INTERNAL_ERROR = "internal error; see the server's log"
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-_THREADS = 8  # For long requests and answers.
 # Either takes less than a millisecond to read or to write.
 _LONG_REQUEST_BYTES, _MANY_VALUES = 1 << 14, 1 << 12
+# The logits of 512 tokens over 30,522 words are 15,627,264 numbers.
+_MOST_VALUES = 1 << 25
+_IDLE_SECONDS = 75.0  # Until a connection without a request is closed.
 _LAST_REQUESTS_SECONDS = 1.0  # For open connections after SIGTERM.
 _T = TypeVar("_T")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What is accepted: the flags of serve.py of the same names."""
+
+    max_request_bytes: int = 1 << 20
+    max_pending_requests: int = 256
+    request_timeout: float = 60.0
+    shutdown_timeout: float = 30.0
 
 
 class Server:
@@ -76,13 +75,12 @@ class Server:
 
     Attributes:
       app: the aiohttp application, with its routes.
-      port: the port that `run` listens to; None before.
     """
 
     def __init__(
         self,
         servables: Mapping[str, servable.Servable],
-        limits: connections.Limits = connections.DEFAULTS,
+        limits: Limits = Limits(),
         allowed_hosts: Collection[str] = (_ANY,),
         cors_origins: Collection[str] = (),
         watch: versions.Watch | None = None,
@@ -92,129 +90,115 @@ class Server:
         Args:
           servables: name -> model.
           limits: what is accepted, and how long the server waits.
-          allowed_hosts: the names that the header Host may have; see
-            `accepted_hosts`, which makes them.
+          allowed_hosts: the names that the header Host may have, in lower case
+            and without brackets; see `accepted_hosts`, which makes them.
           cors_origins: the origins of pages of other servers that may read the
             answers, such as https://example.com; "*" is any.
           watch: what puts new versions into `servables` while `run` serves.
         """
-        self._servables, self._watch = servables, watch
-        self._limits = limits
-        self._allowed_hosts = allowed_hosts
-        self._cors_origins = cors_origins
-        self.port: int | None = None
+        self._servables, self._limits, self._watch = servables, limits, watch
+        self._hosts, self._origins = allowed_hosts, cors_origins
         self._is_ending = False
-        self._num_pending = self._num_places = self._body_bytes = 0
-        self._pool = futures.ThreadPoolExecutor(
-            _THREADS, thread_name_prefix="convert"
-        )
-        self._metrics = _Metrics(servables, lambda: self._num_pending)
+        self._num_requests = self._num_computed = 0
+        self._make_metrics()
         self.app = web.Application(
-            middlewares=[self._answer],
-            client_max_size=self._limits.max_request_bytes,
+            middlewares=[self._answer], client_max_size=limits.max_request_bytes
         )
         self.app.add_routes(
             [
-                web.get("/", self._get_page),
-                web.get("/healthz", self._get_health),
-                web.get("/metrics", self._get_metrics),
-                web.get(_MODELS, self._get_models),
-                web.post(_VERSIONS + ":predict", self._predict),
-                web.route(
-                    "*",
-                    _VERSIONS + ":{verb:classify|regress}",
-                    self._refuse_verb,
-                ),
-                web.get(_VERSIONS, self._get_status),
-                web.get(_VERSIONS + "/metadata", self._get_metadata),
+                web.get("/", self._page),
+                web.get("/healthz", self._health),
+                web.get("/metrics", self._show_metrics),
+                web.get("/v1/models", self._models),
+                web.post(_MODEL + ":predict", self._predict),
+                web.get(_MODEL, self._status),
+                web.get(_MODEL + "/metadata", self._metadata),
             ]
         )
-        self.app.on_response_prepare.append(self._add_headers)
 
-    def make_runner(self, **options: Any) -> web.AppRunner:
-        """Returns what runs the application; `options` are AppRunner's."""
-        return _Runner(self.app, **options)
+    def _make_metrics(self) -> None:
+        self._registry = registry = prometheus_client.CollectorRegistry()
+        self._requests = prometheus_client.Counter(
+            "bert_requests", "Requests.", ["model", "status"], registry=registry
+        )
+        self._seconds = prometheus_client.Histogram(
+            "bert_request_seconds",
+            "Time from a request's headers to its answer.",
+            ["model"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._rows = prometheus_client.Counter(
+            "bert_rows", "Rows predicted.", ["model"], registry=registry
+        )
+        batches = prometheus_client.Gauge(
+            "bert_batches_total",
+            "Batches that were computed; rows per batch show how well requests "
+            "are batched.",
+            ["model"],
+            registry=registry,
+        )
+        for name in self._servables:
+            batches.labels(name).set_function(
+                lambda name=name: self._servables[name].num_batches
+            )
+        prometheus_client.Gauge(
+            "bert_pending_requests",
+            "Requests without an answer.",
+            registry=registry,
+        ).set_function(lambda: self._num_requests)
+        prometheus_client.ProcessCollector(registry=registry)
 
-    async def run(self, host: str, port: int) -> None:
+    async def run(self, listener: socket.socket) -> None:
         """Serves until SIGTERM or SIGINT.
 
         Args:
-          host: the address to listen on.
-          port: the port; 0 for any free one, which is logged.
-
-        Raises:
-          InputError: the address cannot be used.
+          listener: a socket that is bound to an address; see `bind`.
         """
-        repeated = connections.RepeatedLines()
-        handlers = list(std_logging.getLogger().handlers)
-        for handler in handlers:
-            handler.addFilter(repeated)
-        try:
-            await self._run(host, port)
-        finally:
-            for handler in handlers:
-                handler.removeFilter(repeated)
-
-    async def _run(self, host: str, port: int) -> None:
-        most = connections.max_connections(self._limits.max_connections)
         loop, ends = asyncio.get_running_loop(), asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        signals = signal.SIGTERM, signal.SIGINT
+        for number in signals:
             loop.add_signal_handler(number, ends.set)
         logger = std_logging.getLogger("aiohttp.server")
         logger.addFilter(_is_no_bad_message)
-        runner = self.make_runner(
+        runner = web.AppRunner(
+            self.app,
             access_log=None,
             logger=logger,
-            # cleanup() waits so long again, after _answer_last_requests; with
-            # 0 it would wait without end.
+            keepalive_timeout=_IDLE_SECONDS,
+            # Of cleanup(), after _answer_last_requests.
             shutdown_timeout=1.0,
-            # Connections have their own deadline; it is never longer.
-            keepalive_timeout=self._limits.idle_timeout,
         )
         await runner.setup()
-        http_server = runner.server
-        assert http_server is not None  # setup() has made it.
-        listener = connections.Listener(http_server, self._limits, most)
-        try:
-            await listener.start(host, port)
-        except OSError as error:
-            await runner.cleanup()
-            raise addresses.unusable(host, port, error) from error
-        if not _is_loopback(host):
-            logging.warning(
-                "--host=%s: anyone in the network can reach the server, which "
-                "has no authentication",
-                host,
-            )
-        self.port = listener.port
-        shown = _with_brackets(host)
+        site = web.SockSite(runner, listener)
+        await site.start()
         for name, model in self._servables.items():
             logging.info("%s: %s", name, model.task or "a SavedModel")
-        logging.info("serving at http://%s:%d/", shown, listener.port)
+        host, port, *_ = listener.getsockname()
+        shown = f"[{host}]" if ":" in host else host
+        logging.info("serving at http://%s:%d/", shown, port)
         watching = asyncio.ensure_future(
             self._watch.run() if self._watch else ends.wait()
         )
         await ends.wait()
         watching.cancel()
-        logging.info("ending: %d requests are pending", self._num_pending)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        logging.info("ending: %d requests are pending", self._num_requests)
+        for number in signals:
             loop.remove_signal_handler(number)  # The next one ends at once.
         self._is_ending = True
-        listener.stop()
-        await self._answer_last_requests(http_server)
+        await site.stop()
+        await self._answer_last_requests(runner)
         await runner.cleanup()
-        listener.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        logging.info("ended: %d requests are pending", self._num_pending)
+        logging.info("ended: %d requests are pending", self._num_requests)
 
-    async def _answer_last_requests(self, http_server: web.Server) -> None:
+    async def _answer_last_requests(self, runner: web.AppRunner) -> None:
         """Waits until no request is left and open connections had time."""
         started = time.monotonic()
         while (waited := time.monotonic() - started) < (
             self._limits.shutdown_timeout
         ):
-            is_open = bool(http_server.connections)
-            if not self._num_pending and (
+            is_open = runner.server is not None and runner.server.connections
+            if not self._num_requests and (
                 not is_open or waited > _LAST_REQUESTS_SECONDS
             ):
                 return
@@ -226,37 +210,45 @@ class Server:
     ) -> web.StreamResponse:
         """Answers every request, errors in TensorFlow Serving's form."""
         started = time.monotonic()
-        self._num_pending += 1
+        self._num_requests += 1
         try:
             self._check_host(request)
-            response: web.StreamResponse | None = self._preflight(request)
-            if response is None:
-                response = await handler(request)
+            response = self._preflight(request) or await handler(request)
         except web.HTTPException as error:
-            reason = error.reason
-            if error is request.match_info.http_exception:  # Of no address.
-                reason += f": {_ADDRESSES}"
-            response = _error(error.status, reason, error.headers)
+            response = _error(error.status, error.reason)
+            if error.status == 413:
+                response = _error(413, error.text or error.reason)
+            elif error is request.match_info.http_exception:  # Of no address.
+                allowed = error.headers.get("Allow")
+                line = f"{error.reason}: {_ADDRESSES}"
+                response = _error(
+                    error.status,
+                    f"{line}; allowed: {allowed}" if allowed else line,
+                )
         except errors.InputError as error:
             response = _error(400, str(error))
-        except connections.BodyInterrupted as error:
-            response = _error(error.status, str(error))
+        except (web.RequestPayloadError, ConnectionResetError):
+            response = _error(400, "the body of the request cannot be read")
         except asyncio.TimeoutError:
             seconds = self._limits.request_timeout
             response = _error(504, f"not answered within {seconds:g} seconds")
         except Exception:
             logging.exception("%s %s", request.method, request.path)
-            response = _error(500, _INTERNAL_ERROR)
+            response = _error(500, "internal error; see the server's log")
         finally:
-            self._num_pending -= 1
+            self._num_requests -= 1
+        response.headers.update(_HEADERS)
+        if self._origins:
+            response.headers["Vary"] = "Origin"
+        if self._is_cors_origin(request):
+            origin = request.headers["Origin"]
+            response.headers["Access-Control-Allow-Origin"] = origin
         if self._is_ending:
             response.force_close()
         name = request.match_info.get("name", "")
-        self._metrics.count(
-            name if name in self._servables else "",
-            response.status,
-            time.monotonic() - started,
-        )
+        name = name if name in self._servables else ""
+        self._requests.labels(name, str(response.status)).inc()
+        self._seconds.labels(name).observe(time.monotonic() - started)
         return response
 
     def _check_host(self, request: web.Request) -> None:
@@ -267,20 +259,19 @@ class Server:
         the header.
         """
         host = request.headers.get("Host")
-        if host is None or _ANY in self._allowed_hosts:
+        if host is None or _ANY in self._hosts:
             return
-        if _host_name(host) not in self._allowed_hosts:
-            raise _http_error(
-                web.HTTPForbidden,
-                f"the host {host} is not one of --allowed_hosts; behind a "
-                "reverse proxy, add the name to this flag",
+        if re.sub(r":\d*$", "", host.lower()).strip("[]") not in self._hosts:
+            raise web.HTTPForbidden(
+                reason=f"the host {host} is not one of --allowed_hosts; behind "
+                "a reverse proxy, add the name to this flag"
             )
 
     def _is_cors_origin(self, request: web.Request) -> bool:
         """Returns whether a page of --cors_origins sent the request."""
         origin = request.headers.get("Origin")
         return origin is not None and (
-            origin in self._cors_origins or _ANY in self._cors_origins
+            origin in self._origins or _ANY in self._origins
         )
 
     def _preflight(self, request: web.Request) -> web.Response | None:
@@ -299,156 +290,73 @@ class Server:
             },
         )
 
-    async def _add_headers(
-        self, request: web.Request, response: web.StreamResponse
-    ) -> None:
-        """Adds the headers of every response."""
-        response.headers.update(_HEADERS)
-        if self._cors_origins:
-            response.headers["Vary"] = "Origin"
-        if self._is_cors_origin(request):
-            origin = request.headers["Origin"]
-            response.headers["Access-Control-Allow-Origin"] = origin
-
     def _servable(self, request: web.Request) -> servable.Servable:
         name = request.match_info["name"]
-        model = self._servables.get(name)
         version = request.match_info["version"].rpartition("/")[2]
+        model = self._servables.get(name)
         if model is None:
             names = errors.listed(sorted(self._servables))
-            reason = f"there is no model {name}; this server has: {names}"
-            raise _http_error(web.HTTPNotFound, reason)
+            raise web.HTTPNotFound(
+                reason=f"there is no model {name}; this server has: {names}"
+            )
         if version not in ("", str(model.version)):
-            reason = f"there is no model {name}, version {version}"
-            raise _http_error(web.HTTPNotFound, reason)
+            raise web.HTTPNotFound(
+                reason=f"there is no version {version} of {name}; version "
+                f"{model.version} is served"
+            )
         return model
 
-    async def _refuse_verb(self, request: web.Request) -> web.Response:
-        self._servable(request)
-        verb = request.match_info["verb"]
-        raise _http_error(
-            web.HTTPNotFound, f"there is no :{verb}; only :predict exists"
-        )
-
     async def _predict(self, request: web.Request) -> web.Response:
-        model = self._servable(request)
-        with model.used():
-            return await self._predict_with(model, request)
+        model, limits = self._servable(request), self._limits
 
-    async def _predict_with(
-        self, model: servable.Servable, request: web.Request
-    ) -> web.Response:
-        encoding = request.headers.get("Content-Encoding", "")
-        if encoding.lower() not in _ENCODINGS:
-            raise _http_error(
-                web.HTTPUnsupportedMediaType,
-                f"Content-Encoding {encoding} is not supported",
-            )
-        chunks: list[bytes] = []
-        try:
-            await self._read_body(request, chunks)
-            if self._num_places >= self._limits.max_pending_requests:
-                raise _http_error(
-                    web.HTTPServiceUnavailable,
-                    f"{self._limits.max_pending_requests} requests are pending",
+        async def answer() -> bytes:
+            # A request whose body is not complete takes no place.
+            body = await request.read()
+            if self._num_computed >= limits.max_pending_requests:
+                raise web.HTTPServiceUnavailable(
+                    reason=f"{limits.max_pending_requests} requests are pending"
                 )
-            self._num_places += 1
+            self._num_computed += 1
             try:
-                return await asyncio.wait_for(
-                    self._predictions(b"".join(chunks), model),
-                    self._limits.request_timeout,
-                )
+                return await self._predictions(body, model)
             finally:
-                self._num_places -= 1
-        finally:
-            self._body_bytes -= sum(map(len, chunks))
+                self._num_computed -= 1
 
-    async def _read_body(
-        self, request: web.Request, chunks: list[bytes]
-    ) -> None:
-        """Appends the body of a request to a list, also if it then fails."""
-        size, limits = 0, self._limits
-        connection = _connection(request)
-        try:
-            while chunk := await request.content.readany():
-                size += len(chunk)
-                if size > limits.max_request_bytes:
-                    raise _http_error(
-                        web.HTTPRequestEntityTooLarge,
-                        "the request has more than "
-                        f"{limits.max_request_bytes} bytes",
-                        max_size=limits.max_request_bytes,
-                        actual_size=size,
-                    )
-                chunks.append(chunk)
-                self._body_bytes += len(chunk)
-                if self._body_bytes > limits.max_body_bytes:
-                    line = "the bodies of requests need too much memory"
-                    longest = connections.longest_waiting(
-                        connection.neighbours, connections.BODY
-                    )
-                    (longest or connection).interrupt_body(503, line)
-        except (web.RequestPayloadError, ConnectionResetError) as error:
-            raise _http_error(
-                web.HTTPBadRequest, "the body of the request cannot be read"
-            ) from error
-        connection.end_body()
+        with model.used():
+            body = await asyncio.wait_for(answer(), limits.request_timeout)
+        return web.Response(body=body, content_type="application/json")
 
     async def _predictions(
         self, body: bytes, model: servable.Servable
-    ) -> web.Response:
-        parsed, parts = await self._call(
-            functools.partial(self._read, body, model),
-            is_long=len(body) > _LONG_REQUEST_BYTES,
+    ) -> bytes:
+        def read() -> tuple[rest_format.Request, list[servable.Part]]:
+            parsed = rest_format.parse(body, model.signatures)
+            signature = model.signatures[parsed.signature_name]
+            num_values = signature.num_values(parsed.inputs)
+            if num_values > _MOST_VALUES:
+                raise errors.InputError(
+                    f"the answer may have {num_values:,} values, more than "
+                    f"{_MOST_VALUES:,}; send fewer or shorter rows"
+                )
+            return parsed, model.split(parsed.inputs)
+
+        parsed, parts = await _call(
+            read, is_long=len(body) > _LONG_REQUEST_BYTES
         )
         results = await model.predict(parsed.signature_name, parts)
-        num_rows = sum(len(part.rows) for part in parts)
-        self._metrics.rows.labels(model.name).inc(num_rows)
+        self._rows.labels(model.name).inc(sum(len(x.rows) for x in parts))
 
         def write() -> bytes:
-            rows = servable.join(parts, results)
             return rest_format.response(
-                rows, by_row=parsed.by_row, task=model.task
+                servable.join(parts, results),
+                by_row=parsed.by_row,
+                task=model.task,
             )
 
         num_values = sum(x.size for part in results for x in part.values())
-        answer = await self._call(write, is_long=num_values > _MANY_VALUES)
-        return web.Response(body=answer, content_type="application/json")
+        return await _call(write, is_long=num_values > _MANY_VALUES)
 
-    async def _call(self, function: Callable[[], _T], *, is_long: bool) -> _T:
-        """Calls a function; a long one in a thread, so that others go on."""
-        if not is_long:
-            return function()
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, function)
-
-    def _read(
-        self, body: bytes, model: servable.Servable
-    ) -> tuple[rest_format.Request, list[servable.Part]]:
-        """Parses a request and cuts it into parts.
-
-        Raises:
-          InputError: it does not fit the signature, or has too many rows or
-            outputs.
-        """
-        parsed = rest_format.parse(body, model.signatures)
-        count = len(next(iter(parsed.inputs.values())))
-        if count > self._limits.max_request_rows:
-            raise errors.InputError(
-                f"the request has {count} rows, more than "
-                f"{self._limits.max_request_rows}"
-            )
-        signature = model.signatures[parsed.signature_name]
-        num_values = signature.num_values(parsed.inputs)
-        if num_values > self._limits.max_response_values:
-            raise errors.InputError(
-                f"the answer may have {num_values:,} values, more than "
-                f"{self._limits.max_response_values:,}; send fewer or shorter "
-                "rows"
-            )
-        return parsed, model.split(parsed.inputs)
-
-    def _status(
+    def _statuses(
         self, model: servable.Servable, *, all_versions: bool = True
     ) -> dict[str, Any]:
         """Returns the status of a model's versions, as TensorFlow Serving."""
@@ -457,19 +365,19 @@ class Server:
             statuses = self._watch.statuses(model.name)
         return {"model_version_status": statuses}
 
-    async def _get_models(self, request: web.Request) -> web.Response:
+    async def _models(self, request: web.Request) -> web.Response:
         models = [
-            {"name": name, "task": model.task, **self._status(model)}
+            {"name": name, "task": model.task, **self._statuses(model)}
             for name, model in self._servables.items()
         ]
         return web.json_response({"models": models})
 
-    async def _get_status(self, request: web.Request) -> web.Response:
+    async def _status(self, request: web.Request) -> web.Response:
         is_any = not request.match_info["version"]
-        status = self._status(self._servable(request), all_versions=is_any)
-        return web.json_response(status)
+        model = self._servable(request)
+        return web.json_response(self._statuses(model, all_versions=is_any))
 
-    async def _get_metadata(self, request: web.Request) -> web.Response:
+    async def _metadata(self, request: web.Request) -> web.Response:
         model = self._servable(request)
         spec = {
             "name": model.name,
@@ -479,18 +387,18 @@ class Server:
         signatures = {"signature_def": {"signature_def": model.metadata}}
         return web.json_response({"model_spec": spec, "metadata": signatures})
 
-    async def _get_health(self, request: web.Request) -> web.Response:
+    async def _health(self, request: web.Request) -> web.Response:
         if self._is_ending:
-            raise _http_error(web.HTTPServiceUnavailable, "ending")
+            raise web.HTTPServiceUnavailable(reason="ending")
         return web.Response(text="ok\n")
 
-    async def _get_metrics(self, request: web.Request) -> web.Response:
+    async def _show_metrics(self, request: web.Request) -> web.Response:
         return web.Response(
-            body=prometheus_client.generate_latest(self._metrics.registry),
+            body=prometheus_client.generate_latest(self._registry),
             headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST},
         )
 
-    async def _get_page(self, request: web.Request) -> web.Response:
+    async def _page(self, request: web.Request) -> web.Response:
         models = [
             {
                 "name": name,
@@ -501,118 +409,53 @@ class Server:
             }
             for name, model in self._servables.items()
         ]
+        environment = jinja2.Environment(autoescape=True)
+        template = environment.from_string(_PAGE.read_text(encoding="utf-8"))
         return web.Response(
-            text=_page_template().render(models=models),
+            text=template.render(models=models),
             content_type="text/html",
             headers={"Content-Security-Policy": _PAGE_POLICY},
         )
 
 
-class _Runner(web.AppRunner):
-    """Runs the application, with its form of errors where it is not called."""
+def bind(host: str, port: int) -> socket.socket:
+    """Returns a socket that is bound to an address, and does not listen yet.
 
-    async def _make_server(self) -> web.Server:
-        made = await super()._make_server()
+    So a port that is taken is noticed before models are loaded.
 
-        async def handle(request: web.BaseRequest) -> web.StreamResponse:
-            _connection(request).begin_request(request)
-            try:
-                return await made.request_handler(request)
-            except web.HTTPException as error:
-                # Before the application's middleware: a header Expect.
-                return _error(error.status, error.reason, error.headers)
+    Args:
+      host: the value of --host; "" is all addresses.
+      port: the value of --port; 0 for any free one.
 
-        return _HttpServer(
-            handle, request_factory=made.request_factory, **self._kwargs
+    Raises:
+      InputError: the address cannot be used; names both flags.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None,
+            port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        # A server that has ended leaves its port.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except (OSError, UnicodeError) as error:
+        hint = ""
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            hint = "; choose another --port, or 0 for any free one"
+        reason = getattr(error, "strerror", None) or str(error)
+        raise errors.InputError(
+            f"--host={host} --port={port}: {reason}{hint}"
+        ) from error
+    if not _is_local(host):
+        logging.warning(
+            "--host=%s: anyone in the network can reach the server, which has "
+            "no authentication",
+            host,
         )
-
-
-class _HttpServer(web.Server):
-    def __call__(self) -> web.RequestHandler:
-        return _Connection(self, loop=self._loop, **self._kwargs)
-
-
-class _Connection(connections.Connection):
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answers bytes that are not HTTP, and defects of aiohttp."""
-        # Logs the error, and raises if a part of an answer was sent.
-        super().handle_error(request, status, exc, message)
-        if isinstance(exc, http_exceptions.ContentEncodingError):
-            status = 415
-        if status >= 500:
-            line = _INTERNAL_ERROR
-        else:
-            # A picture of the place follows after an empty line.
-            line = (message or "").partition("\n\n")[0].rstrip(":")
-            line = f"the request is not accepted: {line}"
-        response = _error(status, line)
-        response.headers.update(_HEADERS)
-        response.force_close()
-        return response
-
-
-def _connection(request: web.BaseRequest) -> connections.Connection:
-    assert isinstance(request.protocol, connections.Connection)
-    return request.protocol
-
-
-class _Metrics:
-    """What /metrics shows."""
-
-    def __init__(
-        self,
-        servables: Mapping[str, servable.Servable],
-        num_pending: Callable[[], int],
-    ):
-        self.registry = registry = prometheus_client.CollectorRegistry()
-        self._requests = prometheus_client.Counter(
-            "bert_requests", "Requests.", ["model", "status"], registry=registry
-        )
-        self._seconds = prometheus_client.Histogram(
-            "bert_request_seconds",
-            "Time from a request's headers to its answer.",
-            ["model"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.rows = prometheus_client.Counter(
-            "bert_rows",
-            "Rows that were predicted.",
-            ["model"],
-            registry=registry,
-        )
-        batches = prometheus_client.Gauge(
-            "bert_batches_total",
-            "Batches that were computed; rows per batch show how well requests "
-            "are batched.",
-            ["model"],
-            registry=registry,
-        )
-
-        def num_batches(name: str) -> float:
-            return servables[name].num_batches
-
-        for name in servables:
-            batches.labels(name).set_function(
-                functools.partial(num_batches, name)
-            )
-        prometheus_client.Gauge(
-            "bert_pending_requests",
-            "Requests without an answer.",
-            registry=registry,
-        ).set_function(num_pending)
-        prometheus_client.ProcessCollector(registry=registry)
-
-    def count(self, model: str, status: int, seconds: float) -> None:
-        """Counts a request; `model` is "" if there is no such model."""
-        self._requests.labels(model, str(status)).inc()
-        self._seconds.labels(model).observe(seconds)
+    return listener
 
 
 def accepted_hosts(
@@ -625,39 +468,22 @@ def accepted_hosts(
       given: the value of --allowed_hosts; "*" is any name.
 
     Returns:
-      `given` as browsers send it; without it, the names of a loopback address,
-      and any name if others than this machine reach the address.
+      `given`; without it, the names of a loopback address, and any name if
+      others than this machine reach the address.
     """
     if given:
-        return frozenset(_host_name(_with_brackets(name)) for name in given)
-    if not _is_loopback(host):
+        return frozenset(name.lower() for name in given)
+    if not _is_local(host):
         return frozenset([_ANY])
-    return frozenset([*_LOOPBACK_NAMES, _host_name(_with_brackets(host))])
+    return frozenset(["localhost", "127.0.0.1", "::1", host.lower()])
 
 
-def _is_loopback(host: str) -> bool:
-    """Returns whether only this machine reaches the address, or the name."""
-    if not host:
-        return False  # All addresses.
+def _is_local(host: str) -> bool:
+    """Returns whether only this machine reaches the address."""
     try:
-        infos = socket.getaddrinfo(host, None)
-    except (OSError, UnicodeError):
-        return False
-    addresses = [ipaddress.ip_address(address[0]) for *_, address in infos]
-    return all(address.is_loopback for address in addresses)
-
-
-def _with_brackets(host: str) -> str:
-    """Returns an address of IPv6 in the form that it has in URLs."""
-    try:
-        return f"[{ipaddress.IPv6Address(host)}]"
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host
-
-
-def _host_name(host: str) -> str:
-    """Returns a name in lower case, without its port."""
-    return re.sub(r":\d*$", "", host).lower()
+        return False
 
 
 def _is_no_bad_message(record: std_logging.LogRecord) -> bool:
@@ -669,26 +495,11 @@ def _is_no_bad_message(record: std_logging.LogRecord) -> bool:
     return not isinstance(error, http_exceptions.BadHttpMessage)
 
 
-def _http_error(
-    kind: type[web.HTTPException], reason: str, **values: Any
-) -> web.HTTPException:
-    """Makes an error of aiohttp with a reason, which must be one line."""
-    return kind(reason=" ".join(reason.split()), **values)
+async def _call(function: Callable[[], _T], *, is_long: bool) -> _T:
+    """Calls a function; a long one in a thread, so that others go on."""
+    return await asyncio.to_thread(function) if is_long else function()
 
 
-def _error(
-    status: int, reason: str, headers: Mapping[str, str] | None = None
-) -> web.Response:
+def _error(status: int, text: str) -> web.Response:
     """Returns an error in TensorFlow Serving's form, on one line."""
-    line = " ".join(str(reason).split())
-    # Of a 405, the methods that are allowed.
-    kept = {k: v for k, v in (headers or {}).items() if k == "Allow"}
-    if kept:
-        line += f"; allowed: {kept['Allow']}"
-    return web.json_response({"error": line}, status=status, headers=kept)
-
-
-@functools.cache
-def _page_template() -> jinja2.Template:
-    environment = jinja2.Environment(autoescape=True)
-    return environment.from_string(_PAGE.read_text(encoding="utf-8"))
+    return web.json_response({"error": " ".join(text.split())}, status=status)

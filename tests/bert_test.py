@@ -89,8 +89,6 @@ def run(python, *arguments, cwd):
     )
 
 
-
-
 @pytest.mark.all
 def test_a_fresh_environment_imports_it_from_any_folder(tmp_path):
     """An environment with the required packages, and nothing of the project."""

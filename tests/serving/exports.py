@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import tensorflow as tf
 import tiny_runs
-from aiohttp import test_utils
 
 import export_model
 from foundation import config_flags
@@ -107,15 +106,3 @@ def graph(model_dir: pathlib.Path, **flags) -> Callable:
 CLASSIFIER = models.ClassificationModel
 LABELS = ["bad", "good", "so-so"]
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
-
-
-class Running(test_utils.BaseTestServer):
-    """A server that listens on a free port."""
-
-    def __init__(self, made):
-        """Wraps a server that does not listen yet."""
-        super().__init__()
-        self._made = made
-
-    async def _make_runner(self, **options):
-        return self._made.make_runner(**options)

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from aiohttp import test_utils
 
-from serving import api, connections, servable, server, tensorflow_engine
+from serving import api, servable, server, tensorflow_engine
 
 CONTEXT = "Mary lives in Paris. \U0001f600 The cat sat on the mat."
 # The threads of batches run until the process ends.
@@ -94,8 +94,8 @@ def post(model, *requests):
 
     async def use():
         # Enough beside any other load of the machine.
-        limits = connections.Limits(request_timeout=600)
-        running = exports.Running(server.Server({"m": model}, limits))
+        limits = server.Limits(request_timeout=600)
+        running = test_utils.TestServer(server.Server({"m": model}, limits).app)
         async with test_utils.TestClient(running) as client:
             path = "/v1/models/m:predict"
             pending = [client.post(path, json=x) for x in requests]

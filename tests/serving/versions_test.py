@@ -9,7 +9,6 @@ import json
 import shutil
 import weakref
 
-import exports
 import numpy as np
 import pytest
 from aiohttp import test_utils
@@ -66,7 +65,10 @@ def run(folder, use, engine=ENGINE):
         made = server.Server(opened, watch=watch)
         watching = asyncio.create_task(watch.run())
         try:
-            async with test_utils.TestClient(exports.Running(made)) as client:
+            async with test_utils.TestClient(
+                test_utils.TestServer(made.app)
+            ) as client:
+                client.served = opened
                 await use(client)
         finally:
             watching.cancel()
@@ -204,7 +206,7 @@ def test_a_saved_model_replaces_another(toys, tmp_path, caplog):
 
     async def use(client):
         assert await ask(client) == [1, 1]
-        old = weakref.ref(client.server._made._servables["m"].model)
+        old = weakref.ref(client.served["m"].model)
         # As cp leaves it when it is killed.
         shutil.copytree(toys / "classification", tmp_path / "2")
         (tmp_path / "2" / "export.json").unlink()
