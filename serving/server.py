@@ -18,6 +18,7 @@ left and open connections had time to send one more.
 import asyncio
 import dataclasses
 import errno
+import functools
 import ipaddress
 import logging as std_logging
 import pathlib
@@ -138,9 +139,13 @@ class Server:
             ["model"],
             registry=registry,
         )
+
+        def num_batches(name: str) -> float:
+            return self._servables[name].num_batches
+
         for name in self._servables:
             batches.labels(name).set_function(
-                lambda name=name: self._servables[name].num_batches
+                functools.partial(num_batches, name)
             )
         prometheus_client.Gauge(
             "bert_pending_requests",
