@@ -14,8 +14,7 @@ On a laptop, in seconds, by google-research/bert's own command line and text:
 
 The shards depend on the text, the vocabulary and these flags alone. After a
 kill, the same command continues the run. --dry_run estimates instances, bytes
-and time. On many machines that share a directory, give each task of an array
-job its own --shard_index of --num_shard_groups, or let Apache Beam distribute
+and time. On many machines that share a directory, let Apache Beam distribute
 the work:
 
     --beam_runner=DirectRunner --beam_options='--direct_num_workers=4
@@ -29,11 +28,11 @@ import dataclasses
 import os
 import tempfile
 import zlib
-from typing import Literal
 
+from data.pretraining.settings import Settings
 from foundation import config_flags, errors, file_system
 
-field = config_flags.field
+field, group = config_flags.field, config_flags.group
 _START_AFTER_SECONDS = 4  # Of work, before worker processes start.
 
 
@@ -57,76 +56,12 @@ class PretrainingDataConfig:
     gzip_compress: bool = field(
         "Compress the shards of --output_prefix.", False
     )
-    input_format: Literal["sentences", "paragraphs", "jsonl"] = field(
-        "sentences (one a line), paragraphs (prose, a complete paragraph a "
-        "line: never hard-wrapped) or jsonl (one document a line); a blank "
-        "line between documents.",
-        "sentences",
-    )
-    text_column: str = field(
-        "The text of .parquet files and JSON lines, each row a document.",
-        "text",
-    )
-    do_lower_case: bool = field("False for cased models.", True)
-    strip_accents: bool | None = field("Default: as --do_lower_case.", None)
-    tokenize_chinese_chars: bool = field(
-        "Make each Chinese character a word.", True
-    )
-    max_seq_length: int = field(
-        "Maximum number of tokens of an instance.", 128, at_least=5
-    )
-    max_predictions_per_seq: int = field(
-        "Maximum number of masked tokens.", 20, at_least=1
-    )
-    masked_lm_prob: float = field(
-        "Fraction of the tokens to predict.", 0.15, above=0, at_most=1
-    )
-    mask_token_prob: float = field(
-        "Fraction of those that become [MASK].", 0.8, at_least=0, at_most=1
-    )
-    random_token_prob: float = field(
-        "Fraction of those that become a random token; the rest is kept.",
-        0.1,
-        at_least=0,
-        at_most=1,
-    )
-    do_whole_word_mask: bool = field("Mask all tokens of a word.", False)
-    words: Literal["vocabulary", "white_space"] = field(
-        "What a word is for --do_whole_word_mask: a token with the ## tokens "
-        "after it, or what is between white space, for Chinese text that a "
-        "segmenter has divided.",
-        "vocabulary",
-    )
-    dupe_factor: int = field(
-        "Passes over the text, each with other masks.", 10, at_least=1
-    )
-    short_seq_prob: float = field(
-        "Fraction of the passes over a document whose sequences are shorter.",
-        0.1,
-        at_least=0,
-        at_most=1,
-    )
-    random_seed: int = field("Another seed gives other shards.", 12345)
-    pack_sequences: bool = field(
-        "Put several instances into a record, with the same losses.", False
-    )
-    instances_per_row: int = field(
-        "Maximum number of instances in a record, with --pack_sequences.",
-        8,
-        at_least=2,
-    )
+    settings: Settings = group(Settings)
     num_workers: int | None = field(
         "Processes; default: all cores, after some seconds of work.",
         None,
         at_least=1,
     )
-    num_shard_groups: int = field(
-        "Number of runs that divide the shards, on machines that share "
-        "--work_dir.",
-        1,
-        at_least=1,
-    )
-    shard_index: int = field("Number of this run among them, from 0.", 0)
     beam_runner: str | None = field(
         "Apache Beam's runner, e.g. DirectRunner, instead of local workers.",
         None,
@@ -162,27 +97,9 @@ class PretrainingDataConfig:
                 f"--{', --'.join(sorted(unused))}: not with --output_file, "
                 "which names every shard; give --output_prefix"
             )
-        if "instances_per_row" in given_flags and not self.pack_sequences:
+        if "instances_per_row" in given_flags and not self.settings.packing:
             raise ValueError("--instances_per_row: needs --pack_sequences")
-        if self.words != "vocabulary" and not self.do_whole_word_mask:
-            raise ValueError(
-                f"--words={self.words}: needs --do_whole_word_mask"
-            )
-        if self.mask_token_prob + self.random_token_prob > 1 + 1e-9:
-            raise ValueError(
-                "--mask_token_prob and --random_token_prob: together over 1"
-            )
-        groups, index = self.num_shard_groups, self.shard_index
-        if not 0 <= index < groups:
-            raise ValueError(
-                f"--shard_index={index}: not below --num_shard_groups={groups}"
-            )
         _check_shard_names(self)
-        if groups > len(self.shard_paths):
-            raise ValueError(
-                f"--num_shard_groups={groups}: only {len(self.shard_paths)} "
-                "shards"
-            )
         _check_work_dir(self)
         if self.beam_options and self.beam_runner is None:
             raise ValueError("--beam_options: needs --beam_runner")
@@ -245,8 +162,7 @@ def _check_work_dir(config: PretrainingDataConfig) -> None:
         )
         file_system.check_output_folder(config.work_dir, "work_dir")
         return
-    uses_cluster = config.beam_runner not in (None, "DirectRunner")
-    is_shared = config.num_shard_groups > 1 or uses_cluster
+    is_shared = config.beam_runner not in (None, "DirectRunner")
     if is_shared and file_system.is_remote(config.shard_stem):
         raise ValueError("--work_dir: name a directory that all machines share")
 
@@ -268,62 +184,30 @@ from absl import logging
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import corpus, workers
-from data.pretraining import dry_run, generation, instances, masking, packing
-from data.pretraining.recipe import Recipe, digest_files, warn_of_normalization
-from data.tokenization import wordpiece
+from data.pretraining import dry_run, generation
+from data.pretraining.recipe import Recipe, digest_files
 from data.tokenization.vocabulary import Vocabulary
 
 
 def make_recipe(config: PretrainingDataConfig) -> Recipe:
     """Reads the vocabulary and the text's digests."""
-    vocabulary = Vocabulary.from_file(config.vocab_file)
-    tokenizer = wordpiece.Tokenizer(
-        vocabulary,
-        do_lower_case=config.do_lower_case,
-        strip_accents=config.strip_accents,
-        tokenize_chinese_chars=config.tokenize_chinese_chars,
-    )
-    warn_of_normalization(tokenizer)
+    settings = config.settings
     texts = corpus.find_text(
-        config.input_file, config.input_format, config.text_column
+        config.input_file, settings.input_format, settings.text_column
     )
     for path in texts:
         if not file_system.is_regular(path):
             raise errors.InputError(
                 f"--input_file={path}: not a regular file; it is read twice"
             )
-    rule = None
-    if config.pack_sequences:
-        rule = packing.rule_for(
-            config.max_seq_length,
-            config.max_predictions_per_seq,
-            config.masked_lm_prob,
-            config.instances_per_row,
-        )
     return Recipe(
+        settings=settings,
         input_files=tuple(texts),
         # A dry run must not read all of the text.
         input_digests=() if config.dry_run else digest_files(texts),
-        input_format=config.input_format,
-        text_column=config.text_column,
         output_files=config.shard_paths,
         work_dir=_work_dir(config),
-        tokenizer=tokenizer,
-        pairing=instances.PairingRule(
-            max_seq_length=config.max_seq_length,
-            short_seq_prob=config.short_seq_prob,
-            dupe_factor=config.dupe_factor,
-        ),
-        masking=masking.MaskingRule(
-            masked_lm_prob=config.masked_lm_prob,
-            max_predictions_per_seq=config.max_predictions_per_seq,
-            mask_token_prob=config.mask_token_prob,
-            random_token_prob=config.random_token_prob,
-            do_whole_word_mask=config.do_whole_word_mask,
-        ),
-        words=None if config.words == "vocabulary" else config.words,
-        packing=rule,
-        random_seed=config.random_seed,
+        vocabulary=Vocabulary.from_file(config.vocab_file),
     )
 
 
@@ -342,12 +226,7 @@ def _workers(config: PretrainingDataConfig, recipe: Recipe) -> workers.Workers:
 
 
 def _print_estimate(config: PretrainingDataConfig) -> None:
-    recipe = make_recipe(config)
-    # Each group of runs writes one shard at a time, Beam all of them.
-    at_once = config.num_shard_groups
-    if config.beam_runner is not None:
-        at_once = len(recipe.output_files)
-    estimate = dry_run.estimate(recipe, at_once)
+    estimate = dry_run.estimate(make_recipe(config))
     for line in estimate.lines(config.num_workers or workers.cores()):
         print(line)
 
@@ -378,13 +257,9 @@ def main(config: PretrainingDataConfig) -> None:
             recipe,
             manifest_path=f"{stem}.manifest.json",
             pool=pool,
-            group=generation.ShardGroup(
-                config.shard_index, config.num_shard_groups
-            ),
             allow_single_document=config.allow_single_document,
         )
-    if written is not None:
-        generation.log_totals(written)
+    generation.log_totals(written)
 
 
 if __name__ == "__main__":

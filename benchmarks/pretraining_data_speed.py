@@ -50,22 +50,19 @@ def warm_up(recipe, _):
 def run_ours(text: str, vocab: str, folder: str, count: int) -> list[float]:
     """Writes shards with `count` workers; returns the result of `since`."""
     from data import workers
-    from data.pretraining import generation, instances, masking
+    from data.pretraining import generation
     from data.pretraining.recipe import Recipe, digest_files
-    from data.tokenization import vocabulary, wordpiece
+    from data.pretraining.settings import Settings
+    from data.tokenization import vocabulary
 
     shards = tuple(os.path.join(folder, f"{n}.tfrecord") for n in range(4))
     recipe = Recipe(
+        settings=Settings(),
         input_files=(text,),
         input_digests=digest_files([text]),
-        input_format="sentences",
         output_files=shards,
         work_dir=os.path.join(folder, "work"),
-        tokenizer=wordpiece.Tokenizer(vocabulary.Vocabulary.from_file(vocab)),
-        pairing=instances.PairingRule(),
-        masking=masking.MaskingRule(),
-        packing=None,
-        random_seed=12345,
+        vocabulary=vocabulary.Vocabulary.from_file(vocab),
     )
     with workers.Workers(count, recipe, "data.pretraining.generation") as pool:
         list(pool.map(warm_up, range(4 * count)))

@@ -98,31 +98,28 @@ def ours(arguments, text, path, seed) -> Found:
     import tensorflow as tf
 
     from data import records, workers
-    from data.pretraining import generation, instances, masking
+    from data.pretraining import generation
     from data.pretraining.recipe import Recipe, digest_files
-    from data.tokenization import vocabulary, wordpiece
+    from data.pretraining.settings import Settings
+    from data.tokenization import vocabulary
 
     words = vocabulary.Vocabulary.from_tokens(text.tokens, "vocab.txt")
     with tempfile.TemporaryDirectory() as folder:
         shard = os.path.join(folder, "x.tfrecord")
         recipe = Recipe(
-            input_files=(path,),
-            input_digests=digest_files([path]),
-            input_format="sentences",
-            output_files=(shard,),
-            work_dir=os.path.join(folder, "work"),
-            tokenizer=wordpiece.Tokenizer(words),
-            pairing=instances.PairingRule(
+            settings=Settings(
                 max_seq_length=arguments.max_seq_length,
                 short_seq_prob=arguments.short_seq_prob,
                 dupe_factor=arguments.dupe_factor,
-            ),
-            masking=masking.MaskingRule(
                 max_predictions_per_seq=arguments.max_predictions_per_seq,
                 do_whole_word_mask=arguments.do_whole_word_mask,
+                random_seed=seed,
             ),
-            packing=None,
-            random_seed=seed,
+            input_files=(path,),
+            input_digests=digest_files([path]),
+            output_files=(shard,),
+            work_dir=os.path.join(folder, "work"),
+            vocabulary=words,
         )
         generation.make(
             recipe,
@@ -130,7 +127,7 @@ def ours(arguments, text, path, seed) -> Found:
             pool=workers.Workers(1, recipe, ""),
         )
         rows = records.parse(
-            tf.constant(list(records.read(shard))), recipe.schema
+            tf.constant(list(records.read(shard))), recipe.settings.schema
         )
     rows = {name: values.numpy() for name, values in rows.items()}
     shown, ids = rows["input_ids"], rows["input_ids"].copy()

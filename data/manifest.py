@@ -30,7 +30,7 @@ import msgspec
 from absl import logging
 
 from data import records, schema
-from data.pretraining import masking
+from data.pretraining.settings import Settings
 from foundation import atomic, errors, file_system, metadata
 
 if typing.TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Shard:
     file: str
     records: metadata.Count
     bytes: metadata.Count
+    crc32: metadata.Count = 0
 
 
 class Vocabulary(typing.TypedDict):
@@ -70,24 +71,13 @@ class Packing(typing.TypedDict):
     efficiency_unpacked: float
 
 
-class Masking(typing.NamedTuple):
-    """How the masks were drawn, and what divided the text into words."""
-
-    rule: masking.MaskingRule  # Without its numbers.
-    words: str | None  # The value of --words; None for the vocabulary's ##.
-
-
 @dataclasses.dataclass(frozen=True)
-class _Job:
-    """The keys of a job that are read; the others are only compared."""
+class _Job(Settings):
+    """The recipe of shards; what this program does not know is ignored."""
 
     input_files: list[dict[Literal["file", "blake2b"], str]] = (
         dataclasses.field(default_factory=list)
     )
-    mask_token_prob: float = 0.8
-    random_token_prob: float = 0.1
-    do_whole_word_mask: bool = False
-    words: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,15 +100,15 @@ class Manifest:
         metadata.convert(self.job, _Job, "job")
 
     @property
-    def masking(self) -> Masking:
-        """How the masks were drawn."""
+    def masking(self) -> Settings:
+        """How the masks were drawn, without their numbers."""
         job = metadata.convert(self.job, _Job, "job")
-        rule = masking.MaskingRule(
+        return Settings(
             mask_token_prob=job.mask_token_prob,
             random_token_prob=job.random_token_prob,
             do_whole_word_mask=job.do_whole_word_mask,
+            words=job.words,
         )
-        return Masking(rule, job.words)
 
     @property
     def record_count(self) -> int:

@@ -21,7 +21,7 @@ from scipy import special
 
 import bert  # noqa: F401  Makes the folders of the checkout importable.
 from data import docstrings, examples, features, length_groups, workers
-from data.pretraining import generation, instances, masking, recipe
+from data.pretraining import generation, recipe, settings
 from data.tokenization import normalization, vocabulary, wordpiece
 from data.tokenization import wordpiece_learner as learner
 from foundation import config_flags
@@ -68,23 +68,25 @@ def write_records(folder, name, tokenizer, passes) -> pretraining_data.ShardSet:
     """
     text, shard = f"{folder}/{name}.txt", f"{folder}/{name}.tfrecord"
     made = recipe.Recipe(
-        input_files=(text,),
-        input_digests=recipe.digest_files([text]),
-        input_format="paragraphs",
-        output_files=(shard,),
-        work_dir=f"{shard}.work",
-        tokenizer=tokenizer,
-        pairing=instances.PairingRule(max_seq_length=S, dupe_factor=passes),
         # Of 15 % of the tokens, 80 % become [MASK], 10 % a random token, 10 %
         # stay, because the texts of fine-tuning have no [MASK] (3.1, A.1).
-        masking=masking.MaskingRule(max_predictions_per_seq=P),
-        packing=None,
-        random_seed=SEED,
+        settings=settings.Settings(
+            input_format="paragraphs",
+            max_seq_length=S,
+            max_predictions_per_seq=P,
+            dupe_factor=passes,
+            random_seed=SEED,
+        ),
+        input_files=(text,),
+        input_digests=recipe.digest_files([text]),
+        output_files=(shard,),
+        work_dir=f"{shard}.work",
+        vocabulary=tokenizer.vocabulary,
     )
     pool, path = workers.Workers(1, made, preload=""), f"{shard}.manifest.json"
     count = generation.make(made, manifest_path=path, pool=pool).record_count
     return pretraining_data.ShardSet(
-        paths=[shard], schema=made.schema, counts=[count]
+        paths=[shard], schema=made.settings.schema, counts=[count]
     )
 
 

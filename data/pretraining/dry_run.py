@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from data import corpus, text_files, workers
+from data import corpus, manifest, text_files, workers
 from data.pretraining import generation, instances
 from data.pretraining.recipe import Recipe
 from foundation import errors, file_system, progress
@@ -49,13 +49,8 @@ class Estimate(NamedTuple):
         yield f"{'time':22}{duration}, {num_workers} worker(s)"
 
 
-def estimate(recipe: Recipe, shards_at_once: int = 1) -> Estimate:
-    """Makes a shard of a sample of a recipe's text and measures it.
-
-    Args:
-      recipe: recipe of all shards.
-      shards_at_once: the number of shards that all runs write at the same time.
-    """
+def estimate(recipe: Recipe) -> Estimate:
+    """Makes a shard of a sample of a recipe's text and measures it."""
     sizes = [file_system.size(path) for path in recipe.input_files]
     # Documents that the sampling cuts off must not be joined.
     blocks = [x._replace(data=x.data + b"\n\n") for x in _sample(recipe)]
@@ -82,23 +77,13 @@ def estimate(recipe: Recipe, shards_at_once: int = 1) -> Estimate:
             blocks=blocks,
         )
         seconds = time.monotonic() - begin
-    assert written is not None  # One group makes all shards.
-    factor = sum(sizes) / sample_bytes
-    work_dir_bytes = _work_dir_bytes(recipe, written.totals)
-    shards, shard_bytes = len(recipe.output_files), written.shards[0].bytes
-    if (
-        written.totals["instances"] * factor
-        > shards * generation.SLICE_INSTANCES
-    ):
-        # The slices of a shard are removed after they are joined.
-        work_dir_bytes += shard_bytes * shards_at_once // shards
     return Estimate(
-        factor=factor,
+        factor=sum(sizes) / sample_bytes,
         file_bytes=sum(sizes),
         totals=written.totals,
         records=written.record_count,
-        shard_bytes=shard_bytes,
-        work_dir_bytes=work_dir_bytes,
+        shard_bytes=written.shards[0].bytes,
+        work_dir_bytes=_work_dir_bytes(recipe, written),
         seconds=seconds,
     )
 
@@ -109,16 +94,23 @@ def _sample(recipe: Recipe) -> Iterator[text_files.Block]:
     chosen = [paths[len(paths) * n // count] for n in range(count)]
     for path in chosen:
         blocks = corpus.read_blocks(
-            [path], recipe.input_format, recipe.text_column, _BLOCK_BYTES
+            [path],
+            recipe.settings.input_format,
+            recipe.settings.text_column,
+            _BLOCK_BYTES,
         )
         for block, _ in zip(blocks, range(_FILES // len(chosen)), strict=False):
             yield block
 
 
-def _work_dir_bytes(recipe: Recipe, totals: dict[str, int]) -> int:
-    """Returns the size of the token store and the tables of instances."""
+def _work_dir_bytes(recipe: Recipe, sample: manifest.Manifest) -> int:
+    """Returns the size of the token store, of the tables and of a shard.
+
+    The slices of a shard are removed after they are joined.
+    """
     return (
-        totals["pieces"] * recipe.token_dtype.itemsize
-        + totals["sentences"] * 8
-        + totals["instances"] * instances.INSTANCE.itemsize
+        sample.totals["pieces"] * recipe.token_dtype.itemsize
+        + sample.totals["sentences"] * 8
+        + sample.totals["instances"] * instances.INSTANCE.itemsize
+        + sample.shards[0].bytes // len(recipe.output_files)
     )

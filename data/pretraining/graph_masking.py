@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from data import permutations
-from data.pretraining import masking
+from data.pretraining.settings import Settings
 from data.tokenization import vocabulary as vocabularies
 
 # What a random number is for: another word of its key for each.
@@ -29,7 +29,7 @@ def mask(
     features: Mapping[str, tf.Tensor],
     *,
     masked_lm_prob: tf.Tensor,
-    rule: masking.MaskingRule,
+    rule: Settings,
     num_instances: int,
     vocabulary: vocabularies.Vocabulary,
     seed: int,

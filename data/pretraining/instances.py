@@ -29,12 +29,12 @@ of everything, and a process reads only a small slice of each table. `assemble`
 turns instances into padded arrays.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from data.pretraining.settings import Settings
 from foundation import atomic
 
 # An index counts the values that the first bits of the keys have.
@@ -53,20 +53,6 @@ INSTANCE = np.dtype(
         ("is_random", "<i4"),
     ]
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PairingRule:
-    """How documents are divided into pairs of segments."""
-
-    max_seq_length: int = 128
-    short_seq_prob: float = 0.1
-    dupe_factor: int = 10
-
-    @property
-    def max_num_tokens(self) -> int:
-        """The maximum length of A and B together, without special tokens."""
-        return self.max_seq_length - 3
 
 
 class Corpus(NamedTuple):
@@ -92,7 +78,7 @@ def pair_segments(
     corpus: Corpus,
     documents: range,
     *,
-    rule: PairingRule,
+    rule: Settings,
     rng: np.random.Generator,
     count_accesses: Callable[[int], None] = lambda count: None,
 ) -> Pairs:

@@ -12,21 +12,11 @@ its own draw. Whole words are chosen in random order; a word that would exceed
 the number is skipped, and smaller ones are still tried.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskingRule:
-    """How many tokens are predicted and what replaces them."""
-
-    masked_lm_prob: float = 0.15
-    max_predictions_per_seq: int = 20
-    mask_token_prob: float = 0.8
-    random_token_prob: float = 0.1
-    do_whole_word_mask: bool = False
+from data.pretraining.settings import Settings
 
 
 class Masked(NamedTuple):
@@ -43,7 +33,7 @@ def mask(
     is_candidate: np.ndarray,
     lengths: np.ndarray,
     *,
-    rule: MaskingRule,
+    rule: Settings,
     vocabulary,
     rng: np.random.Generator,
     is_continuation: np.ndarray | None = None,
@@ -94,7 +84,7 @@ def mask(
     )
 
 
-def prediction_counts(lengths: np.ndarray, rule: MaskingRule) -> np.ndarray:
+def prediction_counts(lengths: np.ndarray, rule: Settings) -> np.ndarray:
     """Returns the largest number of predictions of each sequence: int [N]."""
     rounded = np.rint(np.asarray(lengths, np.float64) * rule.masked_lm_prob)
     return np.clip(rounded, 1, rule.max_predictions_per_seq).astype(np.int64)

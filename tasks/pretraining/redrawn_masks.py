@@ -19,7 +19,8 @@ from typing import Any
 import tensorflow as tf
 
 from data import manifest
-from data.pretraining import graph_masking, masking
+from data.pretraining import graph_masking
+from data.pretraining.settings import Settings
 from data.tokenization import vocabulary as vocabularies
 from data.tokenization import wordpiece
 from foundation import errors
@@ -28,7 +29,7 @@ from tasks.pretraining import objectives
 
 def find_rule(
     paths: Sequence[str], do_whole_word_mask: bool | None
-) -> masking.MaskingRule:
+) -> Settings:
     """Returns the masking rule of shards, by which masks are drawn again.
 
     Args:
@@ -41,16 +42,16 @@ def find_rule(
     rules: dict[Any, Any] = {}
     manifests = manifest.find([*paths])
     for path in paths:
-        rule = masking.MaskingRule()
+        rule = Settings()
         if path in manifests:
             stored = manifests[path].masking
-            if stored.words is not None:
+            if stored.marks_words:
                 raise errors.InputError(
                     f"--mask_schedule: {path} was made with "
                     f"--words={stored.words}; records do not hold these words, "
                     "so their masks cannot be drawn again"
                 )
-            rule = stored.rule
+            rule = stored
         if do_whole_word_mask is not None:
             rule = dataclasses.replace(
                 rule, do_whole_word_mask=do_whole_word_mask
@@ -111,7 +112,7 @@ class RedrawnMasks:
     """
 
     fractions: tuple[float, float]
-    rule: masking.MaskingRule
+    rule: Settings
     vocabulary: vocabularies.Vocabulary
     seed: int
 

@@ -242,5 +242,5 @@ def test_a_listed_shard_that_is_missing_is_named(made, tmp_path):
 def test_a_damaged_manifest_of_the_shards_is_refused(made, tmp_path):
     path = tmp_path / "a.manifest.json"
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(errors.InputError, match="a.manifest.json:32: "):
+    with pytest.raises(errors.InputError, match="a.manifest.json:34: "):
         manifest.find(made[0])

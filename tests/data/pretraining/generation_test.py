@@ -96,7 +96,11 @@ def test_a_run_stopped_at_any_write_ends_with_the_same_shards(
         pass
 
     (tmp_path / "whole").mkdir()
-    make(recipe_for(text, tmp_path / "whole", suffix=suffix, packed=packed))
+    make(
+        recipe_for(
+            text, tmp_path / "whole", suffix=suffix, pack_sequences=packed
+        )
+    )
     expected = hashes(tmp_path / "whole")
     left = [0]
 
@@ -110,9 +114,9 @@ def test_a_run_stopped_at_any_write_ends_with_the_same_shards(
         return call
 
     for owner, name in (
-        (work_dir.TokenWriter, "append"),
-        (work_dir.TokenWriter, "_write_journal"),
-        (work_dir.TokenWriter, "finish"),
+        (work_dir, "write_block"),
+        (work_dir, "join_blocks"),
+        (work_dir, "discard"),
         (records.ShardWriter, "write"),
         (records.ShardWriter, "__exit__"),
         (atomic, "replace"),
@@ -123,7 +127,7 @@ def test_a_run_stopped_at_any_write_ends_with_the_same_shards(
         monkeypatch.setattr(owner, name, mortal(getattr(owner, name)))
     folder = tmp_path / "killed"
     folder.mkdir()
-    recipe = recipe_for(text, folder, suffix=suffix, packed=packed)
+    recipe = recipe_for(text, folder, suffix=suffix, pack_sequences=packed)
     deaths, finished = 0, False
     while not finished:
         left[0] = 4 + deaths % 9
@@ -146,18 +150,6 @@ def test_dropped_text_is_counted(tmp_path):
     assert totals["sentences_without_pieces"] == 1
     assert totals["unknown_pieces"] == 1
     assert totals["sentences"] == 3 and totals["lines"] == 5
-
-
-@pytest.mark.parametrize("length, warned", [(500, False), (501, True)])
-def test_a_document_larger_than_a_table_gets_a_warning(
-    tmp_path, caplog, length, warned
-):
-    path = tmp_path / "long.txt"
-    long = "jjj a.\n" + "b c d e f.\n" * 82 + "g\n" * (length - 497)
-    path.write_text("a b.\n\n" * 9 + long + "\n" + "c d.\n\n" * 90)
-    make(recipe_for(str(path), tmp_path))
-    message = f"begins with 'j ##j ##j a . b c d e f' has {length} tokens"
-    assert (message in caplog.text) == warned
 
 
 def test_whole_words_stay_whole_in_the_shards(text, tmp_path):

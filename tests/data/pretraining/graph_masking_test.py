@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from data.pretraining import graph_masking, masking, packing
+from data.pretraining.settings import Settings
 from tests.data.pretraining import masking_test
 
 LENGTH, SIZE, MASK = masking_test.LENGTH, masking_test.SIZE, masking_test.MASK
@@ -36,7 +37,7 @@ def draw(ids, instance, *, rate=0.15, step=3, first_row=0, seed=7, **rule):
     """Draws masks; `instance` has the number of each token's instance."""
     instances = max(int(instance.max()), 1)
     most = graph_masking.most_predictions(rate, ids.shape[1], instances)
-    rule = masking.MaskingRule(max_predictions_per_seq=most, **rule)
+    rule = Settings(max_predictions_per_seq=most, **rule)
     found = _draw(instances, rule, rate, seed)(
         tf.constant(ids),
         tf.constant(instance, tf.int32),
@@ -99,9 +100,7 @@ def test_the_number_of_predictions_is_that_of_stored_masks():
     instance = (np.arange(512) < lengths[:, None]) * 1
     for rate in (0.15, 0.3, 0.01, 0.5):
         masked = draw(ids, instance, rate=rate)
-        rule = masking.MaskingRule(
-            masked_lm_prob=rate, max_predictions_per_seq=512
-        )
+        rule = Settings(masked_lm_prob=rate, max_predictions_per_seq=512)
         np.testing.assert_array_equal(
             masked.masked_lm_weights.sum(1),
             masking.prediction_counts(lengths, rule),
@@ -202,7 +201,7 @@ def test_random_tokens_come_evenly_from_the_whole_vocabulary():
 def test_whole_words_are_whole_and_as_many_as_fit():
     ids, instance, candidates, lengths = batch(2000)
     masked = draw(ids, instance, do_whole_word_mask=True)
-    rule = masking.MaskingRule(max_predictions_per_seq=LENGTH)
+    rule = Settings(max_predictions_per_seq=LENGTH)
     limits = masking.prediction_counts(lengths, rule)
     check_words(position_frequencies(masked), ids, candidates, limits)
 
@@ -237,9 +236,7 @@ def test_each_instance_of_a_packed_row_is_masked_by_itself(whole_words, rate):
     is_own = made["input_mask"][rows] == number[:, None] + 1
     alone = np.zeros_like(chosen, shape=ids.shape)
     alone[np.arange(LENGTH) < lengths[:, None]] = chosen[rows][is_own]
-    rule = masking.MaskingRule(
-        masked_lm_prob=rate, max_predictions_per_seq=LENGTH
-    )
+    rule = Settings(masked_lm_prob=rate, max_predictions_per_seq=LENGTH)
     limits = masking.prediction_counts(lengths, rule)
     if whole_words:
         check_words(alone, ids, candidates, limits)

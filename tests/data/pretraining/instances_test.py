@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from data.pretraining import instances
+from data.pretraining.settings import Settings
 
-RULE = instances.PairingRule(
-    max_seq_length=35, short_seq_prob=0.0, dupe_factor=3
-)
+RULE = Settings(max_seq_length=35, short_seq_prob=0.0, dupe_factor=3)
 
 
 def corpus(documents: list[list[int]]) -> instances.Corpus:
@@ -90,7 +89,7 @@ def transcription(documents, rule, rng):
 @pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])
 def test_lengths_and_labels_are_distributed_as_released(short_seq_prob):
     documents = some_documents(60)
-    rule = instances.PairingRule(
+    rule = Settings(
         max_seq_length=67, short_seq_prob=short_seq_prob, dupe_factor=1
     )
     text, rng = corpus(documents), random.Random(1)
@@ -168,7 +167,7 @@ def test_a_comes_from_its_document_and_b_follows_it_or_is_from_another():
 def test_every_token_is_used_once_per_pass_when_nothing_is_truncated():
     documents = some_documents(longest=4)
     text = corpus(documents)
-    rule = instances.PairingRule(max_seq_length=500, dupe_factor=3)
+    rule = Settings(max_seq_length=500, dupe_factor=3)
     found, lost = pairs_of(text, rule)
     uses = np.zeros(len(text.tokens), int)
     for position in found:
@@ -184,7 +183,7 @@ def test_every_token_is_used_once_per_pass_when_nothing_is_truncated():
 
 def test_random_documents_are_equally_likely_and_reach_the_whole_corpus():
     text = corpus([[3] * 4 for _ in range(40)])
-    rule = instances.PairingRule(max_seq_length=15, dupe_factor=400)
+    rule = Settings(max_seq_length=15, dupe_factor=400)
     found = pairs_of(text, rule).instances
     chosen = found["is_random"] == 1
     a = document_of(text, found["a_start"][chosen])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from data.pretraining import masking
+from data.pretraining.settings import Settings
 
 LENGTH = 32
 CLS, SEP, MASK, PAD = 1, 2, 3, 0
@@ -43,7 +44,7 @@ def mask(data, seed=1, **rule):
     rule = {"max_predictions_per_seq": 6} | rule
     return masking.mask(
         *data,
-        rule=masking.MaskingRule(**rule),
+        rule=Settings(**rule),
         vocabulary=WORDS,
         rng=np.random.Generator(np.random.SFC64(seed)),
     )
@@ -61,10 +62,10 @@ def whole_words(request):
 
 
 def test_the_number_of_predictions_is_rounded_half_to_even():
-    rule = masking.MaskingRule(masked_lm_prob=0.5, max_predictions_per_seq=6)
+    rule = Settings(masked_lm_prob=0.5, max_predictions_per_seq=6)
     counts = masking.prediction_counts(np.array([1, 3, 5, 7, 9, 30]), rule)
     assert counts.tolist() == [1, 2, 2, 4, 4, 6]
-    rule = masking.MaskingRule()
+    rule = Settings()
     lengths = np.arange(1, 513)
     expected = [min(20, max(1, int(round(n * 0.15)))) for n in range(1, 513)]
     counts = masking.prediction_counts(lengths, rule)
@@ -74,7 +75,7 @@ def test_the_number_of_predictions_is_rounded_half_to_even():
 def test_every_row_predicts_as_many_tokens_as_its_length_asks():
     data = batch(3000)
     masked = mask(data)
-    rule = masking.MaskingRule(max_predictions_per_seq=6)
+    rule = Settings(max_predictions_per_seq=6)
     np.testing.assert_array_equal(
         masked.masked_lm_weights.sum(1),
         np.minimum(
@@ -188,7 +189,7 @@ def test_whole_words_are_whole_and_as_many_as_fit():
     ids, candidates, lengths = data = batch(2000)
     rule = dict(max_predictions_per_seq=6, do_whole_word_mask=True)
     masked = mask(data, **rule)
-    limits = masking.prediction_counts(lengths, masking.MaskingRule(**rule))
+    limits = masking.prediction_counts(lengths, Settings(**rule))
     for row in range(2000):
         used = masked.masked_lm_weights[row] > 0
         chosen = set(masked.masked_lm_positions[row][used].tolist())

@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from data.pretraining import instances
+from data.pretraining.settings import Settings
 
 DOCUMENTS, SENTENCES, TOKENS = 60, 20, 10
 
@@ -29,9 +30,7 @@ def found():
     made = instances.pair_segments(
         corpus,
         range(DOCUMENTS),
-        rule=instances.PairingRule(
-            max_seq_length=64, dupe_factor=40, short_seq_prob=0.0
-        ),
+        rule=Settings(max_seq_length=64, dupe_factor=40, short_seq_prob=0.0),
         rng=np.random.default_rng(5),
     ).instances
     return made[np.argsort(made["key"])]

@@ -9,9 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from data import records, workers
-from data.pretraining import generation, instances, masking, packing
+from data.pretraining import generation
 from data.pretraining.recipe import Recipe, digest_files
-from data.tokenization import vocabulary, wordpiece
+from data.pretraining.settings import Settings
+from data.tokenization import vocabulary
 
 LETTERS = "abcdefghij"
 TOKENS = [
@@ -37,40 +38,29 @@ def random_documents(seed):
 
 
 @functools.cache
-def tokenizer():
-    words = vocabulary.Vocabulary.from_tokens(TOKENS, "vocab.txt")
-    return wordpiece.Tokenizer(words)
+def words_of_text():
+    return vocabulary.Vocabulary.from_tokens(TOKENS, "vocab.txt")
 
 
-def recipe_for(
-    text,
-    folder,
-    *,
-    suffix="",
-    shards=2,
-    seed=1,
-    packed=False,
-    words=None,
-    **rules,
-):
+def recipe_for(text, folder, *, suffix="", shards=2, seed=1, **settings):
     """Returns the recipe of some text, its shards in a folder."""
-    pairing = {"max_seq_length": 40, "dupe_factor": 4, "short_seq_prob": 0.1}
-    pairing.update((k, rules.pop(k)) for k in list(rules) if k in pairing)
+    small = {
+        "max_seq_length": 40,
+        "max_predictions_per_seq": 5,
+        "dupe_factor": 4,
+        "instances_per_row": 4,
+        "random_seed": seed,
+    }
     texts = (text,) if isinstance(text, str) else tuple(text)
     return Recipe(
+        settings=Settings(**small | settings),
         input_files=texts,
         input_digests=digest_files(texts),
-        input_format="sentences",
         output_files=tuple(
             f"{folder}/a-{n}.tfrecord{suffix}" for n in range(shards)
         ),
         work_dir=f"{folder}/work",
-        tokenizer=tokenizer(),
-        pairing=instances.PairingRule(**pairing),
-        masking=masking.MaskingRule(**{"max_predictions_per_seq": 5} | rules),
-        words=words,
-        packing=packing.rule_for(40, 5, 0.15, 4) if packed else None,
-        random_seed=seed,
+        vocabulary=words_of_text(),
     )
 
 
@@ -104,5 +94,5 @@ def parsed(recipe):
     found = []
     for path in recipe.output_files:
         found.extend(records.read(path))
-    columns = records.parse(tf.constant(found), recipe.schema)
+    columns = records.parse(tf.constant(found), recipe.settings.schema)
     return {name: value.numpy() for name, value in columns.items()}

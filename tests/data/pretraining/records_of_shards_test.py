@@ -48,14 +48,17 @@ def test_packed_shards_hold_the_same_instances_in_fewer_rows(text, tmp_path):
     for name, packed in (("alone", False), ("packed", True)):
         (tmp_path / name).mkdir()
         recipe = recipe_for(
-            text, tmp_path / name, packed=packed, short_seq_prob=0.3
+            text, tmp_path / name, pack_sequences=packed, short_seq_prob=0.3
         )
         all_recipes.append((recipe, make(recipe), parsed(recipe)))
     (_, alone, rows), (recipe, made, packed_rows) = all_recipes
     assert unmasked(packed_rows) == unmasked(rows)
     assert made.record_count < 0.9 * alone.record_count
     assert made.record_count == len(packed_rows["input_ids"])
-    assert made.kind == "packed_pretraining" and made.schema == recipe.schema
+    assert (
+        made.kind == "packed_pretraining"
+        and made.schema == recipe.settings.schema
+    )
     count = alone.record_count
     assert made.packing["packing_factor"] == count / made.record_count
     real = (packed_rows["input_mask"] > 0).mean()
@@ -68,7 +71,7 @@ def test_packed_shards_hold_the_same_instances_in_fewer_rows(text, tmp_path):
 def test_the_first_records_are_shown_before_the_shards_are_written(
     text, tmp_path, monkeypatch, caplog, packed
 ):
-    recipe = recipe_for(text, tmp_path, packed=packed)
+    recipe = recipe_for(text, tmp_path, pack_sequences=packed)
     shown_before = []
     original = generation.write_slice
 
@@ -84,7 +87,7 @@ def test_the_first_records_are_shown_before_the_shards_are_written(
     ids = first["input_ids"][0][first["input_mask"][0] > 0]
     tokens = " ".join(recipe.vocabulary.tokens[i] for i in ids)
     assert f"tokens: {tokens}" in caplog.text
-    for name in recipe.schema.names:
+    for name in recipe.settings.schema.names:
         assert f"\n{name}: " in caplog.text
     ids = first["masked_lm_ids"][0][first["masked_lm_weights"][0] > 0]
     tokens = " ".join(recipe.vocabulary.tokens[i] for i in ids)
@@ -117,8 +120,6 @@ def test_a_finished_slice_is_not_written_again(text, tmp_path):
         writer.write([b"finished"])
     (tmp_path / "work" / "finished").mkdir(parents=True)
     work_dir.finish(recipe, str(path), records=1)
-    task = generation.Slice(
-        shard=str(path), path=str(path), ranks=range(0, 9), tables=1
-    )
+    task = generation.Slice(path=str(path), ranks=range(0, 9), tables=1)
     generation.write_slice(recipe, task)
     assert list(records.read(str(path))) == [b"finished"]

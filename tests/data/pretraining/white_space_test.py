@@ -6,7 +6,7 @@ pytest tests/data/pretraining/white_space_test.py
 import numpy as np
 import pytest
 
-from data.pretraining import generation, white_space
+from data.pretraining import white_space
 from data.tokenization import vocabulary, wordpiece
 from tasks.pretraining import objectives
 from tests.data.pretraining import recipes
@@ -58,13 +58,13 @@ def text(tmp_path_factory):
 @pytest.mark.parametrize("packed", [False, True], ids=["alone", "packed"])
 def test_words_of_records_are_masked_together(text, tmp_path, packed):
     """A word of the text may end with a full stop: a, ##b and . are one."""
-    rules = {"do_whole_word_mask": True, "packed": packed}
+    rules = {"do_whole_word_mask": True, "pack_sequences": packed}
     made = []
-    for words in (None, "white_space"):
-        folder = tmp_path / str(words)
+    for words in ("vocabulary", "white_space"):
+        folder = tmp_path / words
         folder.mkdir()
         recipe = recipes.recipe_for(text, folder, words=words, **rules)
-        assert (recipes.make(recipe).job.get("words")) == words
+        assert recipes.make(recipe).job["words"] == words
         made.append(recipes.parsed(recipe))
     without, columns = made
     originals, others = (
@@ -87,22 +87,3 @@ def test_words_of_records_are_masked_together(text, tmp_path, packed):
     assert same[within].all()
     assert is_masked[:, 1:][within].any()
     assert not same[~continues[:, 1:]].all()
-
-
-def test_text_that_no_segmenter_has_divided_gets_a_warning(
-    text, tmp_path, caplog
-):
-    recipe = recipes.recipe_for(
-        text, tmp_path, words="white_space", do_whole_word_mask=True
-    )
-    marked = white_space.marked(np.full(20, 7), np.array([20]))
-    block = generation.work_dir.EncodedBlock(
-        marked, np.array([20]), np.array([0]), None
-    )
-    generation._warn_of_prose(recipe, block)
-    assert "--words=white_space: the words of" in caplog.text
-    assert "20.0 tokens" in caplog.text
-    caplog.clear()
-    marked = white_space.marked(np.full(20, 7), np.full(10, 2))
-    generation._warn_of_prose(recipe, block._replace(tokens=marked))
-    assert not caplog.text

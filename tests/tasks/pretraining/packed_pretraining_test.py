@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from data import manifest, records, schema
 from data.pretraining import masking, packing
+from data.pretraining.settings import Settings
 from foundation import errors
 from modeling import models
 from modeling.config import BertConfig
@@ -52,7 +53,7 @@ def alone():
         ids.astype(np.int32),
         is_candidate,
         sizes[:, 0],
-        rule=masking.MaskingRule(max_predictions_per_seq=PREDICTIONS),
+        rule=Settings(max_predictions_per_seq=PREDICTIONS),
         vocabulary=Words,
         rng=rng,
     )

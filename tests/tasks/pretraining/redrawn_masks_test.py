@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from data.pretraining import masking
+from data.pretraining.settings import Settings
 from foundation import errors
 from tasks.pretraining import objectives, redrawn_masks
 from tests.data.pretraining import recipes
@@ -28,7 +29,7 @@ def made(tmp_path_factory):
         found[name] = recipes.recipe_for(
             str(text),
             folder,
-            packed=name == "packed",
+            pack_sequences=name == "packed",
             do_whole_word_mask=True,
             mask_token_prob=0.7,
         )
@@ -95,9 +96,7 @@ def test_the_rate_falls_over_the_run(made):
     masks = masks_of(made["alone"], (0.4, 0.2), do_whole_word_mask=False)
     lengths = stored["input_mask"].sum(1)
     for step, rate in ((0, 0.4), (5, 0.3), (10, 0.2)):
-        rule = masking.MaskingRule(
-            masked_lm_prob=rate, max_predictions_per_seq=40
-        )
+        rule = Settings(masked_lm_prob=rate, max_predictions_per_seq=40)
         counts = masking.prediction_counts(lengths, rule)
         weights = draw(masks, stored, step)["masked_lm_weights"].sum(1)
         np.testing.assert_array_equal(weights, counts)
@@ -111,7 +110,7 @@ def test_the_manifest_says_how_masks_are_drawn(made):
         recipe, do_whole_word_mask=False
     ).rule.do_whole_word_mask
     found = redrawn_masks.find_rule(["/nowhere/a.tfrecord"], None)
-    assert found == masking.MaskingRule()
+    assert found == Settings()
 
 
 def test_shards_of_different_rules_are_refused(made):
