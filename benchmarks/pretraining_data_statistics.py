@@ -127,7 +127,7 @@ def ours(arguments, text, path, seed) -> Found:
             pool=workers.Workers(1, recipe, ""),
         )
         rows = records.parse(
-            tf.constant(list(records.read(shard))), recipe.settings.schema
+            tf.constant(list(records.read(shard))), recipe.schema
         )
     rows = {name: values.numpy() for name, values in rows.items()}
     shown, ids = rows["input_ids"], rows["input_ids"].copy()

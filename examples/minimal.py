@@ -86,7 +86,7 @@ def write_records(folder, name, tokenizer, passes) -> pretraining_data.ShardSet:
     pool, path = workers.Workers(1, made, preload=""), f"{shard}.manifest.json"
     count = generation.make(made, manifest_path=path, pool=pool).record_count
     return pretraining_data.ShardSet(
-        paths=[shard], schema=made.settings.schema, counts=[count]
+        paths=[shard], schema=made.schema, counts=[count]
     )
 
 

@@ -407,7 +407,7 @@ def write_slice(recipe: Recipe, unit: Slice) -> Counts:
     if receipt is None:
         with records.ShardWriter(unit.path) as writer:
             for columns in _batches(recipe, unit):
-                writer.write(records.encode(recipe.settings.schema, columns))
+                writer.write(records.encode(recipe.schema, columns))
         receipt = work_dir.finish(recipe, unit.path, records=writer.count)
     return receipt.counts
 
@@ -517,7 +517,7 @@ def _manifest(
             efficiency_unpacked=full_rows / counts["instances"],
         )
     return manifest.Manifest(
-        kind=settings.schema.kind,
+        kind=recipe.schema.kind,
         max_seq_length=settings.max_seq_length,
         max_predictions_per_seq=settings.max_predictions_per_seq,
         vocabulary={
@@ -592,7 +592,7 @@ def _show_first_records(recipe: Recipe, unit: Slice) -> None:
         is_target = columns["masked_lm_weights"][row] > 0
         targets = columns["masked_lm_ids"][row][is_target]
         lines.append("to predict: " + " ".join(tokens[i] for i in targets))
-        for feature in recipe.settings.schema.features:
+        for feature in recipe.schema.features:
             values = columns[feature.name][row].ravel().tolist()
             lines.append(f"{feature.name}: {_compact(values)}")
         logging.info("%s", "\n".join(lines))

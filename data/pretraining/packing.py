@@ -10,39 +10,11 @@ changes. A model in which no instance attends to another has the same losses.
 `pack` chooses a row for each instance, `lay_out` moves the instances there.
 """
 
-import dataclasses
 import functools
 
 import numpy as np
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PackingRule:
-    """The capacity of a row."""
-
-    max_seq_length: int
-    predictions_per_row: int
-    instances_per_row: int
-
-
-def rule_for(
-    max_seq_length: int,
-    max_predictions_per_seq: int,
-    masked_lm_prob: float,
-    instances_per_row: int,
-) -> PackingRule:
-    """Returns the rule that suits a masking rule.
-
-    A full row has about as many predictions as one instance of its length. Four
-    more allow for rounding in each of its instances.
-    """
-    expected = int(max_seq_length * masked_lm_prob) + 4
-    most = min(expected, instances_per_row * max_predictions_per_seq)
-    return PackingRule(
-        max_seq_length=max_seq_length,
-        predictions_per_row=max(most, max_predictions_per_seq),
-        instances_per_row=instances_per_row,
-    )
+from data.pretraining.settings import PackingRule
 
 
 def pack(

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from data import schema
 from data.pretraining.settings import Settings
 from data.tokenization import vocabulary as vocabularies
 from data.tokenization import wordpiece
@@ -55,6 +56,17 @@ class Recipe:
     def tokenizer(self) -> wordpiece.Tokenizer:
         """The tokenizer of the vocabulary."""
         return wordpiece.Tokenizer(self.vocabulary, **self.settings.tokenizer)
+
+    @property
+    def schema(self) -> schema.Schema:
+        """The features of a record."""
+        settings = self.settings
+        if settings.packing is not None:
+            packing = dataclasses.asdict(settings.packing)
+            return schema.packed_pretraining(**packing)
+        return schema.pretraining(
+            settings.max_seq_length, settings.max_predictions_per_seq
+        )
 
     @property
     def token_dtype(self) -> np.dtype:

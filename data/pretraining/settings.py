@@ -6,11 +6,18 @@ One type goes from the command to masking. A manifest keeps it as JSON.
 import dataclasses
 from typing import Any, Literal
 
-from data import schema
-from data.pretraining import packing
 from foundation import config_flags
 
 field = config_flags.field
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PackingRule:
+    """The capacity of a record that holds several instances, a row."""
+
+    max_seq_length: int
+    predictions_per_row: int
+    instances_per_row: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,25 +105,20 @@ class Settings:
         return self.words == "white_space"
 
     @property
-    def packing(self) -> packing.PackingRule | None:
-        """The capacity of a record; None for one instance in each."""
+    def packing(self) -> PackingRule | None:
+        """The capacity of a record; None for one instance in each.
+
+        A full row has about as many predictions as one instance of its length.
+        Four more allow for rounding in each of its instances.
+        """
         if not self.pack_sequences:
             return None
-        return packing.rule_for(
-            self.max_seq_length,
-            self.max_predictions_per_seq,
-            self.masked_lm_prob,
-            self.instances_per_row,
-        )
-
-    @property
-    def schema(self) -> schema.Schema:
-        """The features of a record."""
-        rule = self.packing
-        if rule is not None:
-            return schema.packed_pretraining(**dataclasses.asdict(rule))
-        return schema.pretraining(
-            self.max_seq_length, self.max_predictions_per_seq
+        one, most = self.max_predictions_per_seq, self.instances_per_row
+        expected = int(self.max_seq_length * self.masked_lm_prob) + 4
+        return PackingRule(
+            max_seq_length=self.max_seq_length,
+            predictions_per_row=max(min(expected, most * one), one),
+            instances_per_row=most,
         )
 
     @property

@@ -8,6 +8,7 @@ import pytest
 
 from data import records, schema
 from data.pretraining import packing
+from data.pretraining.settings import Settings
 
 
 def rule(length=64, predictions=14, instances=4):
@@ -115,7 +116,7 @@ def test_no_row_goes_over_what_it_has_room_for():
 def test_hardly_any_padding_is_left():
     rng = np.random.default_rng(0)
     lengths = rng.integers(5, 128, 16384, endpoint=True)
-    room = packing.rule_for(128, 20, 0.15, 8)
+    room = Settings(pack_sequences=True).packing
     wanted = np.maximum(1, np.rint(lengths * 0.15)).astype(int)
     rows = packing.pack(lengths, wanted, room, rng)
     assert lengths.sum() / (128 * (rows.max() + 1)) > 0.985
@@ -150,5 +151,9 @@ def test_packed_records_have_the_features_of_their_schema():
 def test_a_row_has_room_for_the_predictions_of_a_full_one(
     length, predictions, expected
 ):
-    room = packing.rule_for(length, predictions, 0.15, 8)
+    room = Settings(
+        max_seq_length=length,
+        max_predictions_per_seq=predictions,
+        pack_sequences=True,
+    ).packing
     assert room.predictions_per_row == expected

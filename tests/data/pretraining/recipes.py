@@ -94,5 +94,5 @@ def parsed(recipe):
     found = []
     for path in recipe.output_files:
         found.extend(records.read(path))
-    columns = records.parse(tf.constant(found), recipe.settings.schema)
+    columns = records.parse(tf.constant(found), recipe.schema)
     return {name: value.numpy() for name, value in columns.items()}

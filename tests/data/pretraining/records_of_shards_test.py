@@ -55,10 +55,7 @@ def test_packed_shards_hold_the_same_instances_in_fewer_rows(text, tmp_path):
     assert unmasked(packed_rows) == unmasked(rows)
     assert made.record_count < 0.9 * alone.record_count
     assert made.record_count == len(packed_rows["input_ids"])
-    assert (
-        made.kind == "packed_pretraining"
-        and made.schema == recipe.settings.schema
-    )
+    assert made.kind == "packed_pretraining" and made.schema == recipe.schema
     count = alone.record_count
     assert made.packing["packing_factor"] == count / made.record_count
     real = (packed_rows["input_mask"] > 0).mean()
@@ -87,7 +84,7 @@ def test_the_first_records_are_shown_before_the_shards_are_written(
     ids = first["input_ids"][0][first["input_mask"][0] > 0]
     tokens = " ".join(recipe.vocabulary.tokens[i] for i in ids)
     assert f"tokens: {tokens}" in caplog.text
-    for name in recipe.settings.schema.names:
+    for name in recipe.schema.names:
         assert f"\n{name}: " in caplog.text
     ids = first["masked_lm_ids"][0][first["masked_lm_weights"][0] > 0]
     tokens = " ".join(recipe.vocabulary.tokens[i] for i in ids)
