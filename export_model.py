@@ -42,11 +42,6 @@ class ExportConfig:
         "onnx: the encoder and its head, from token ids to logits.",
         "saved_model",
     )
-    operators: Literal["onnxruntime", "standard"] = field(
-        "Of --format=onnx: with one operator of onnxruntime, which is faster, "
-        "or standard ones only, for other runtimes.",
-        "onnxruntime",
-    )
     task: (
         Literal[
             "classification",
@@ -138,8 +133,6 @@ class ExportConfig:
             raise ValueError(
                 f"--precision={other}: not with --format={self.format}"
             )
-        if self.operators == "standard" and self.format != "onnx":
-            raise ValueError("--operators=standard: only with --format=onnx")
 
     @property
     def options(self) -> "opened_model.Options":
@@ -217,12 +210,7 @@ def main(config: ExportConfig) -> None:
         return
     from serving import onnx_model
 
-    onnx_model.save(
-        graph,
-        config.output_dir,
-        precision=config.precision,
-        standard=config.operators == "standard",
-    )
+    onnx_model.save(graph, config.output_dir, precision=config.precision)
 
 
 def _check_packages() -> None:

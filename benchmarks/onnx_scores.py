@@ -127,7 +127,7 @@ def main(config: Config) -> int:
     is_far = False
     for precision in ("float32", "int8"):
         folder = os.path.join(config.output_dir, precision)
-        onnx_model.save(graph, folder, precision=precision, standard=False)
+        onnx_model.save(graph, folder, precision=precision)
         path = os.path.join(folder, onnx_names.MODEL)
         seconds, found = predict_onnx(path, batches, list(ours[0]))
         far = max(

@@ -11,9 +11,7 @@ The names are those of transformers and Optimum; B, K and S are any numbers. The
 graph computes what `modeling` computes, in float32 and without dropout. Where a
 head reads one position, the last layer computes this one only.
 
-All operators are standard (opset 20), except that attention is an operator of
-onnxruntime, MultiHeadAttention. `standard` asks for a graph without it, which
-every runtime can read.
+All operators are standard (opset 23).
 """
 
 import functools
@@ -32,9 +30,8 @@ from modeling.config import LAYER_NORM_EPSILON
 from serving import onnx_names
 from weights import sentence_modules
 
-_OPSET = 20  # The first with Gelu.
-_IR_VERSION = 10  # The first with this opset, so that old runtimes read it.
-_MICROSOFT = "com.microsoft"
+_OPSET = 23  # The first with Attention.
+_IR_VERSION = 11  # The first with this opset, so that old runtimes read it.
 # Of modeling.layers, and of the dense layers of sentence-transformers.
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "gelu": ("Gelu", {"approximate": "tanh"}),
@@ -50,7 +47,7 @@ _IDENTITIES = ("linear", "Identity")
 # As in tasks.features.feature_extraction.
 _MIN_NORM, _MIN_WEIGHT, _LOWEST = 1e-12, 1e-9, -1e9
 _FLOAT, _INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
-_INT32, _BOOL = onnx.TensorProto.INT32, onnx.TensorProto.BOOL
+_BOOL = onnx.TensorProto.BOOL
 # Output -> names or sizes of its axes.
 _Outputs = Mapping[str, tuple[str | int, ...]]
 
@@ -58,7 +55,6 @@ _Outputs = Mapping[str, tuple[str | int, ...]]
 def make(
     model: keras.Model | encoder.BertEncoder,
     *,
-    standard: bool = False,
     num_layers: int | None = None,
     modules: sentence_modules.SentenceModules | None = None,
 ) -> onnx.ModelProto:
@@ -67,7 +63,6 @@ def make(
     Args:
       model: one of modeling.models, a tagger with a CRF (whose scores of tag
         sequences are not in the graph), or an encoder.
-      standard: whether all operators are standard.
       num_layers: the number of layers of an encoder that are computed; all by
         default.
       modules: how an encoder makes vectors of texts; None for none.
@@ -85,7 +80,7 @@ def make(
             "--format=onnx: a model with a BiLSTM cannot be written; leave out "
             "--format"
         )
-    writer = _Writer(model, standard=standard)
+    writer = _Writer(model)
     if isinstance(model, encoder.BertEncoder):
         outputs = writer.encoder(num_layers, modules)
     elif isinstance(model, models.MultipleChoiceModel):
@@ -136,7 +131,6 @@ class _Graph:
         *inputs: str,
         type: int = _FLOAT,
         name: str | None = None,
-        domain: str = "",
         **attributes: Any,
     ) -> str:
         """Adds a node.
@@ -146,7 +140,6 @@ class _Graph:
           *inputs: names of constants and of outputs of other nodes.
           type: the type of its output; onnxruntime's quantizer needs all types.
           name: the name of its output; by default a new one.
-          domain: the domain of the operator.
           **attributes: the attributes of the operator.
 
         Returns:
@@ -154,7 +147,7 @@ class _Graph:
         """
         name = name or f"{operator}_{next(self._numbers)}"
         node = helper.make_node(
-            operator, inputs, [name], name=name, domain=domain, **attributes
+            operator, inputs, [name], name=name, **attributes
         )
         self._nodes.append(node)
         self._types[name] = type
@@ -185,11 +178,10 @@ class _Graph:
                 if name not in outputs
             ],
         )
-        opsets = [helper.make_opsetid("", _OPSET)]
-        if any(node.domain == _MICROSOFT for node in self._nodes):
-            opsets.append(helper.make_opsetid(_MICROSOFT, 1))
         return helper.make_model(
-            graph, opset_imports=opsets, ir_version=_IR_VERSION
+            graph,
+            opset_imports=[helper.make_opsetid("", _OPSET)],
+            ir_version=_IR_VERSION,
         )
 
 
@@ -201,10 +193,9 @@ class _Writer:
       input_axes: names of the axes of the inputs.
     """
 
-    def __init__(self, model: Any, *, standard: bool):
+    def __init__(self, model: Any):
         self.graph = _Graph()
         self.input_axes: tuple[str, ...] = "batch_size", "sequence_length"
-        self._standard = standard
         self._config = model.config
         self._values = {v.path: np.asarray(v) for v in model.weights}
         bert = getattr(model, "bert", model)
@@ -398,47 +389,15 @@ class _Writer:
         """Adds what the heads read: [B, Q, H] of [B, Q, H] and [B, S, H]."""
         graph, config = self.graph, self._config
         sources = {"query": x, "key": memory, "value": memory}
-        # The last real position sees all real ones.
-        is_causal = self._is_causal and x == memory
-        if not self._standard:
-            biases = [self._values[f"{path}/{name}/bias"] for name in sources]
-            return graph.add(
-                "MultiHeadAttention",
-                *(
-                    graph.add(
-                        "MatMul", y, self._weight(f"{path}/{name}/kernel")
-                    )
-                    for name, y in sources.items()
-                ),
-                graph.constant(f"{path}/biases", np.concatenate(biases)),
-                self._int32_mask,
-                domain=_MICROSOFT,
-                num_heads=config.num_attention_heads,
-                mask_filter_value=layers.HIDDEN_BIAS,
-                unidirectional=int(is_causal),
-            )
+        inputs = [
+            self._dense(y, f"{path}/{name}") for name, y in sources.items()
+        ]
+        # A single position, the first or the last real one, sees all real ones.
+        bias = self._square_bias if x == memory else self._mask_bias
         count = config.num_attention_heads
-        size = config.hidden_size // count
-        heads = {}
-        for name, y in sources.items():
-            y = self._dense(y, f"{path}/{name}")
-            y = graph.add("Reshape", y, graph.ints(0, 0, count, size))
-            # [B, N, Q, D], of keys [B, N, D, S].
-            order = [0, 2, 3, 1] if name == "key" else [0, 2, 1, 3]
-            heads[name] = graph.add("Transpose", y, perm=order)
-        query = graph.add("Mul", heads["query"], graph.float_(size**-0.5))
-        scores = graph.add("MatMul", query, heads["key"])
-        bias = self._causal_bias if is_causal else self._mask_bias
-        scores = graph.add("Add", scores, bias)
-        probabilities = graph.add("Softmax", scores, axis=-1)
-        context = graph.add("MatMul", probabilities, heads["value"])
-        context = graph.add("Transpose", context, perm=[0, 2, 1, 3])
-        return graph.add("Reshape", context, graph.ints(0, 0, -1))
-
-    @functools.cached_property
-    def _int32_mask(self) -> str:
-        mask = self._features["input_mask"]
-        return self.graph.add("Cast", mask, type=_INT32, to=_INT32)
+        return graph.add(
+            "Attention", *inputs, bias, q_num_heads=count, kv_num_heads=count
+        )
 
     @functools.cached_property
     def _is_real(self) -> str:
@@ -458,8 +417,8 @@ class _Writer:
         return self._hiding(self._is_real)
 
     @functools.cached_property
-    def _causal_bias(self) -> str:
-        """What hides padding and later positions, [B, 1, S, S]."""
+    def _square_bias(self) -> str:
+        """What hides padding, and later positions if it must, [B, 1, S, S]."""
         graph = self.graph
         length = graph.add(
             "Shape", self._features["input_ids"], type=_INT64, start=1, end=2
@@ -469,8 +428,11 @@ class _Writer:
             "Range", graph.int_(0), length, graph.int_(1), type=_INT64
         )
         queries = graph.add("Unsqueeze", order, graph.ints(1), type=_INT64)
-        is_past = graph.add("LessOrEqual", order, queries, type=_BOOL)
-        is_visible = graph.add("And", self._is_real, is_past, type=_BOOL)
+        last = queries  # That each query sees.
+        if not self._is_causal:
+            last = graph.add("Max", queries, length, type=_INT64)
+        is_seen = graph.add("LessOrEqual", order, last, type=_BOOL)
+        is_visible = graph.add("And", self._is_real, is_seen, type=_BOOL)
         return self._hiding(is_visible)
 
     def _hiding(self, is_visible: str) -> str:

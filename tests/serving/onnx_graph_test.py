@@ -47,11 +47,8 @@ def _features(*shape):
 def _run(model, features, **options):
     """Returns the outputs of a model's graph by name."""
     proto = onnx_graph.make(model, **options)
-    if options.get("standard"):
-        onnx.checker.check_model(proto, full_check=True)
-        assert {node.domain for node in proto.graph.node} == {""}
-    else:
-        assert "MultiHeadAttention" in {x.op_type for x in proto.graph.node}
+    onnx.checker.check_model(proto, full_check=True)
+    assert {node.domain for node in proto.graph.node} == {""}
     session = onnxruntime.InferenceSession(
         proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )
@@ -70,7 +67,6 @@ def _outputs(found):
     return {"logits": getattr(found, "masked_lm_logits", found)}
 
 
-@pytest.mark.parametrize("standard", [False, True])
 @pytest.mark.parametrize("attention", encoder.ATTENTIONS)
 @pytest.mark.parametrize(
     ("make", "activation", "options"),
@@ -84,15 +80,13 @@ def _outputs(found):
     ],
     ids=lambda x: getattr(x, "__name__", ""),
 )
-def test_every_head_is_that_of_the_model(
-    make, activation, options, attention, standard
-):
+def test_every_head_is_that_of_the_model(make, activation, options, attention):
     model = make(_config(hidden_act=activation), attention=attention, **options)
     is_choice = make is models.MultipleChoiceModel
     for shape in ((3, 9), (1, 24)):
         shape = (shape[0], 2, shape[1]) if is_choice else shape
         features = _features(*shape)
-        found = _run(model, features, standard=standard)
+        found = _run(model, features)
         expected = _outputs(model(features))
         assert found.keys() == expected.keys()
         for name, values in expected.items():

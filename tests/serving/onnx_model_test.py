@@ -98,7 +98,7 @@ def test_the_scores_of_a_crf_are_beside_the_model(tmp_path):
     stored = {"labels": exports.TAGS, "start": [0.5] * 5, "end": [0.25] * 5}
     stored["transitions"] = np.arange(25.0).reshape(5, 5).tolist()
     (source / "crf.json").write_text(json.dumps(stored))
-    exports.export(source, folder, format="onnx", operators="standard")
+    exports.export(source, folder, format="onnx")
     assert tagging.has_crf(str(folder))
     found = json.loads((folder / "crf.json").read_text())
     assert found["labels"] == exports.TAGS
@@ -162,7 +162,6 @@ def test_other_outputs_are_refused_and_leave_the_earlier_export(
     [
         ({"precision": "int8"}, "--precision=int8"),
         ({"format": "onnx", "precision": "bfloat16"}, "--precision=bfloat16"),
-        ({"operators": "standard"}, "--operators=standard"),
     ],
 )
 def test_flags_that_exclude_each_other_are_refused(flags, named):
