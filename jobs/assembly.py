@@ -9,7 +9,7 @@ loop.train(learner, strategy=strategy, phases=phases, options=options)
 """
 
 import collections
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -260,13 +260,6 @@ def make_learner(
         )
         loss_scale = precision.LossScale() if is_float16 else None
     return step.Learner(objective, model, optimizer, loss_scale)
-
-
-def progress_of(
-    num_train_steps: int,
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the function that maps a step to its fraction of the run."""
-    return lambda number: tf.minimum(number / num_train_steps, 1.0)
 
 
 def trained_variables(flags: flag_groups.Optimizer, model: Any) -> list[Any]:

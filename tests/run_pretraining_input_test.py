@@ -321,11 +321,8 @@ def test_the_model_fills_masks(root, capfd):
             {"objective": "masked_lm", "next_sentence_loss_weight": 0.1},
             "--objective=masked_lm has no next-sentence loss",
         ),
-        ({"mask_schedule": "0.3:"}, "--mask_schedule=0.3:: one fraction"),
-        ({"mask_schedule": "0.3:1.5"}, "at most 1"),
-        ({"do_whole_word_mask": True}, "needs --mask_schedule"),
         (
-            {"mask_schedule": 0.3, "objective": "left_to_right"},
+            {"dynamic_masking": True, "objective": "left_to_right"},
             "left_to_right has no masks",
         ),
         ({"max_eval_steps": 0, "eval_every_steps": 2}, "give --eval_file"),

@@ -93,7 +93,7 @@ def plain(folder):
 
 @pytest.fixture(scope="module")
 def redrawing(folder):
-    return {"mask_schedule": "0.4:0.2", "vocab_file": folder / "vocab.txt"}
+    return {"dynamic_masking": True, "vocab_file": folder / "vocab.txt"}
 
 
 @pytest.fixture(scope="module")

@@ -112,8 +112,6 @@ class Phase:
         num_steps: number of steps.
         make_batches: returns endless batches from a given batch on.
         name: what the log calls it; "" if it is not mentioned.
-        learner: the run's learner with another objective or preparation of
-            features; None if it is the run's.
         speed: returns metrics of the speed by examples per second.
         describe_batch: names the records of a batch by its number, for errors.
         find_damage: reads all records to name a damaged one, which TensorFlow's
@@ -123,7 +121,6 @@ class Phase:
     num_steps: int
     make_batches: feed.MakeBatches
     name: str = ""
-    learner: steps.Learner | None = None
     speed: throughput.Throughput | None = None
     describe_batch: Callable[[int], str] | None = None
     find_damage: Callable[[], None] | None = None
@@ -445,7 +442,7 @@ class Loop:
     ) -> tuple[steps.TrainStep, Any]:
         """Returns the step of a phase, and its batches."""
         train_step = steps.TrainStep(
-            phase.learner or self.learner,
+            self.learner,
             strategy=self.strategy,
             seed=self.options.seed,
             jit_compile=self.options.jit_compile,

@@ -53,19 +53,6 @@ class Objective(Protocol):
         """
 
 
-class PrepareFeatures(Protocol):
-    """Changes the batches of a training step, e.g. draws masks."""
-
-    def __call__(
-        self, features: Features, step: tf.Tensor, first_row: tf.Tensor
-    ) -> Features:
-        """Returns the features of a replica's rows, with static shapes.
-
-        first_row, an integer [], is the number of the first of these rows in
-        the global batch; step is int64 [].
-        """
-
-
 class StepResults(NamedTuple):
     """The results of n consecutive steps, over the global batch.
 
@@ -96,15 +83,12 @@ class Learner:
         model: the model that the objective calls.
         optimizer: updates the model's trainable variables.
         loss_scale: keeps float16 gradients in range; None for other types.
-        prepare: function that changes the training batches; None if they are
-            not changed.
     """
 
     objective: Objective
     model: Any
     optimizer: optimizers.Optimizer
     loss_scale: precision.LossScale | None = None
-    prepare: PrepareFeatures | None = None
 
 
 @contextlib.contextmanager
@@ -145,7 +129,6 @@ class TrainStep:
         self._model = learner.model
         self._optimizer = learner.optimizer
         self._loss_scale = learner.loss_scale
-        self._prepare = learner.prepare
         self._strategy = strategy
         self._seed = seed
         self._names: list[str] = []
@@ -190,20 +173,6 @@ class TrainStep:
         )
         rows, *others = (x.numpy() for x in results)
         return StepResults(self._names, rows[:, 0], rows[:, 1], *others)
-
-    def gradient_graph(self, features: Mapping[str, tf.TensorSpec]) -> tf.Graph:
-        """Traces the gradients of a micro-batch without running them."""
-
-        def gradients(features):
-            if self._prepare is not None:
-                zero = tf.zeros([], tf.int64)
-                features = self._prepare(features, zero, zero)
-            weights = dict(self._objective.loss_weights(features))
-            seed = tf.zeros([2], tf.int32)
-            return self._gradients(features, weights, tf.ones([]), seed)
-
-        function = tf.function(gradients, autograph=False)
-        return function.get_concrete_function(dict(features)).graph
 
     def _steps(self, batches, first_step, num_steps):
         types = tf.float32, tf.float32, tf.bool, tf.int32
@@ -256,13 +225,6 @@ class TrainStep:
         rows = next(iter(merged.values())).shape[0]
         self.global_batch_size = rows * context.num_replicas_in_sync
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
-        if self._prepare is not None:
-            (number,) = {v.shape[0] for v in features.values()}
-            merged = dict(self._prepare(merged, step, replica * rows))
-            features = {
-                name: tf.reshape(x, [number, rows // number, *x.shape[1:]])
-                for name, x in merged.items()
-            }
         weights = _all_reduce(
             context, dict(self._objective.loss_weights(merged))
         )

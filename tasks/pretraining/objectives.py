@@ -13,10 +13,6 @@ the same records, so that only the objective differs between them:
     left-to-right inputs [CLS] the  cat   sat
     targets               the  cat  sat  [SEP]
 
-A run with a masked-LM objective may have left-to-right phases. They train all
-weights of the same model; its [CLS], which sees no other token then, learns no
-more about pairs than how frequent each label is.
-
 Records may be packed: a row holds several instances, which do not attend to
 each other and count as if each had its own row.
 """
@@ -77,25 +73,17 @@ class PretrainingObjective:
         self,
         objective: str = OBJECTIVES[0],
         next_sentence_loss_weight: float = 1.0,
-        *,
-        left_to_right: bool = False,
     ):
         """Stores the arguments.
 
         Args:
-          objective: one of OBJECTIVES; the model is made for it.
+          objective: one of OBJECTIVES.
           next_sentence_loss_weight: the total loss is the masked-LM loss plus
             this weight times the next-sentence loss; the paper adds them
             (section A.2), so its weight is 1.
-          left_to_right: whether the tokens are predicted from those before
-            them, whatever the objective; always for "left_to_right".
         """
-        if objective not in OBJECTIVES:
-            raise ValueError(
-                f"--objective={objective}: one of {', '.join(OBJECTIVES)}"
-            )
         self.name = objective
-        self.is_left_to_right = left_to_right or objective == "left_to_right"
+        self.is_left_to_right = objective == "left_to_right"
         self._next_sentence_loss_weight = next_sentence_loss_weight
 
     @property
@@ -162,7 +150,6 @@ class PretrainingObjective:
             self._inputs(features),
             dropout_seed=dropout_seed,
             packed=_is_packed(features),
-            attention=self.attention,
         )
 
     def _inputs(self, features: Mapping[str, Any]) -> dict:

@@ -31,7 +31,7 @@ from data import manifest, pipelines, records, schema
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors, file_system
 from modeling.config import BertConfig
-from tasks.pretraining import settings
+from tasks.pretraining import dynamic_masks, settings
 from weights import checkpoint_sources, pretrained, tokenizer_files
 
 
@@ -289,13 +289,12 @@ class Phase(NamedTuple):
     lengths: Lengths
     train: ShardSet
     held_out: ShardSet
-    left_to_right: bool = False
+    masks: dynamic_masks.DynamicMasks | None = None  # None: those stored.
 
     @property
     def name(self) -> str:
-        """Its sequence length, and whether it is left to right."""
-        suffix = ", left to right" if self.left_to_right else ""
-        return f"{self.lengths.max_seq_length}{suffix}"
+        """Its sequence length."""
+        return f"{self.lengths.max_seq_length}"
 
 
 def open_phases(
@@ -340,9 +339,7 @@ def open_phases(
             sets[flag] = opened[flag, lengths]
         train = sets["input_file"]
         held_out = sets.get("eval_file", train)
-        phases.append(
-            Phase(spec.num_steps, lengths, train, held_out, spec.left_to_right)
-        )
+        phases.append(Phase(spec.num_steps, lengths, train, held_out))
     if any(spec.max_predictions_per_seq is None for spec in specs):
         _warn_of_unused(shards, {spec.max_seq_length for spec in specs})
     return phases

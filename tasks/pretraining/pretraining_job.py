@@ -17,16 +17,16 @@ from typing import Any
 
 from absl import logging
 
-from data.tokenization import vocabulary, wordpiece
+from data.tokenization import wordpiece
 from foundation import config_flags, progress, stamp
 from jobs import assembly, model_card, report, run_directory
 from modeling import models
 from modeling.config import BertConfig
 from tasks.pretraining import (
+    dynamic_masks,
     objectives,
     pretraining_data,
     pretraining_report,
-    redrawn_masks,
     settings,
 )
 from training import feed, inference, loop, precision, throughput
@@ -85,15 +85,17 @@ def open_job(config: settings.PretrainingConfig) -> "PretrainingJob":
         train=[config.train_batch_size] if config.do_train else [],
         others={"eval_batch_size": config.eval_batch_size},
     )
-    masks = None
-    if config.mask_fractions:
-        masks = redrawn_masks.make(
-            config.mask_fractions,
-            shards["input_file"],
-            config.do_whole_word_mask,
-            tokenizer,
-            config.random_seed,
-        )
+    if config.dynamic_masking:
+        phases = [
+            phase._replace(
+                masks=dynamic_masks.of_shards(
+                    phase.train.paths,
+                    phase.lengths.max_predictions_per_seq,
+                    tokenizer,
+                )
+            )
+            for phase in phases
+        ]
     run_directory.begin(config, is_chief=strategies.is_chief(strategy))
     objective = objectives.PretrainingObjective(
         config.objective, config.next_sentence_loss_weight
@@ -105,7 +107,6 @@ def open_job(config: settings.PretrainingConfig) -> "PretrainingJob":
         model=make_model(bert_config, objective, strategy, config),
         tokenizer=tokenizer,
         phases=phases,
-        masks=masks,
     )
 
 
@@ -115,11 +116,10 @@ class PretrainingJob(loop.Hooks):
 
     config: settings.PretrainingConfig
     strategy: Any
-    objective: objectives.PretrainingObjective  # Of the last phase.
+    objective: objectives.PretrainingObjective
     model: Any  # Made in strategy.scope(), with random weights.
     tokenizer: wordpiece.Tokenizer | None  # None if it is not known.
     phases: Sequence[pretraining_data.Phase]
-    masks: redrawn_masks.RedrawnMasks | None = None  # None: stored masks.
 
     def train(self) -> str | None:
         """Trains through all phases and writes the model and the report.
@@ -138,34 +138,13 @@ class PretrainingJob(loop.Hooks):
             num_train_steps=num_steps,
             num_warmup_steps=config.num_warmup_steps,
         )
-        causal_learner = dataclasses.replace(
-            learner, objective=self._objectives[True]
-        )
-        if self.masks is not None:
-            draw = functools.partial(
-                self.masks.draw, assembly.progress_of(num_steps)
-            )
-            learner = dataclasses.replace(learner, prepare=draw)
         settings = self.settings
         assembly.check_settings(config.output_dir, settings)
         assembly.write_run_config(config, self.strategy)
         loop.train(
             learner,
             strategy=self.strategy,
-            phases=[
-                loop.Phase(
-                    phase.num_steps,
-                    phase.train.train_batches(*self._order(index)),
-                    name=f"length {phase.name}" if len(self.phases) > 1 else "",
-                    learner=causal_learner if phase.left_to_right else learner,
-                    speed=self._throughput(phase),
-                    describe_batch=functools.partial(
-                        phase.train.describe_batch, *self._order(index)
-                    ),
-                    find_damage=phase.train.check_records,
-                )
-                for index, phase in enumerate(self.phases)
-            ],
+            phases=[self._phase(phase) for phase in self.phases],
             options=assembly.loop_options(
                 config,
                 num_steps,
@@ -183,16 +162,21 @@ class PretrainingJob(loop.Hooks):
                 return self._write_report()
         return None
 
-    @functools.cached_property
-    def _objectives(self) -> dict[bool, objectives.PretrainingObjective]:
-        """The objectives, by whether a phase is left to right."""
-        config = self.config
-        left_to_right = objectives.PretrainingObjective(
-            config.objective,
-            config.next_sentence_loss_weight,
-            left_to_right=True,
+    def _phase(self, phase: pretraining_data.Phase) -> loop.Phase:
+        """Returns a phase for the loop."""
+        config, train = self.config, phase.train
+        order = config.train_batch_size, config.random_seed
+        make_batches = train.train_batches(*order)
+        if phase.masks is not None:
+            make_batches = phase.masks.batches(make_batches, config.random_seed)
+        return loop.Phase(
+            phase.num_steps,
+            make_batches,
+            name=f"length {phase.name}" if len(self.phases) > 1 else "",
+            speed=self._throughput(phase),
+            describe_batch=functools.partial(train.describe_batch, *order),
+            find_damage=train.check_records,
         )
-        return {False: self.objective, True: left_to_right}
 
     @property
     def settings(self) -> stamp.Stamp:
@@ -322,19 +306,15 @@ class PretrainingJob(loop.Hooks):
     ) -> str | None:
         """Writes the report; returns its warning about the result."""
         config, last = self.config, self.phases[-1]
-        architecture = self.model.config
-        sections, ends = [], self._ends()
-        baseline = {}
-        part = self.config.eval_batch_size, self._num_batches(last.held_out)
+        architecture, ends = self.model.config, self._ends()
+        constant = {}
         if self.objective.name != "left_to_right":
-            baseline = pretraining_data.baseline(last.held_out, *part)
-        if self._shows_predictions:
-            predictions = self._predictor(last.held_out, *part)
-            sections = pretraining_report.accuracy(
-                predictions, last.train, self._words
+            constant = pretraining_data.baseline(
+                last.held_out,
+                config.eval_batch_size,
+                self._num_batches(last.held_out),
             )
         is_held_out = last.held_out is not last.train
-        evaluated_on = _HELD_OUT if is_held_out else "training records"
         given_flags = config_flags.given(config)
         other_flags = {
             name: value
@@ -353,25 +333,15 @@ class PretrainingJob(loop.Hooks):
                 "hidden units": architecture.hidden_size,
                 "parameters": self.model.count_params(),
                 "training steps": ends[-1],
-                "training records": sum(
-                    {x.lengths: x.train.total for x in self.phases}.values()
-                ),
+                "training records": sum(x.train.total for x in self.phases),
                 "of training": progress.duration(
                     loop.training_seconds(config.output_dir)
                 ),
             },
-            results=pretraining_report.Results(
-                values, baseline, evaluated_on=evaluated_on
-            ),
+            values=values,
+            constant=constant,
+            evaluated_on=_HELD_OUT if is_held_out else "training records",
             data=self._data(ends),
-            sections=sections,
-            left_to_right=[
-                f"{first + 1:,} to {end:,}"
-                for phase, first, end in zip(
-                    self.phases, ends, ends[1:], strict=False
-                )
-                if phase.left_to_right and end > first
-            ],
         )
 
     def _data(self, ends: Sequence[int]) -> list[list[Any]]:
@@ -396,43 +366,27 @@ class PretrainingJob(loop.Hooks):
         done = state.get("step", ends[-1])
         return [min(end, done) for end in (0, *ends)]
 
-    @property
-    def _words(self) -> vocabulary.Vocabulary | None:
-        return self.tokenizer.vocabulary if self.tokenizer else None
-
-    @property
-    def _shows_predictions(self) -> bool:
-        """Whether the report shows predictions: not on several machines."""
-        return (
-            self.objective.name != "left_to_right"
-            and not strategies.is_multi_worker(self.strategy)
-            and not strategies.is_tpu(self.strategy)
-        )
-
     @functools.cached_property
-    def _predictor(self) -> pretraining_report.Predictor:
-        return pretraining_report.Predictor(
-            self.objective, self.model, self._words
+    def _predict(self) -> pretraining_report.Predict:
+        assert self.tokenizer is not None
+        return pretraining_report.make_predict(
+            self.objective, self.model, len(self.tokenizer.vocabulary)
         )
 
     def samples(self, phase: int) -> Sequence[Mapping[str, Any]]:
         """Returns predictions of held-out masked words; see loop.Hooks."""
-        is_causal = self.phases[phase].left_to_right
-        if self._words is None or is_causal or not self._shows_predictions:
+        if (
+            self.tokenizer is None
+            or self.objective.name == "left_to_right"
+            or strategies.is_multi_worker(self.strategy)
+            or strategies.is_tpu(self.strategy)
+        ):
             return []
-        batch_size = pretraining_report.NUM_SAMPLES
-        held_out = self.phases[phase].held_out
-        predictions = self._predictor(held_out, batch_size, 1)
-        return pretraining_report.samples(predictions, self._words)
-
-    def _order(self, phase: int) -> tuple[int, int]:
-        """Returns the batch size and the seed of the order of the records.
-
-        A second phase on the same shards reads them in another order.
-        """
-        config, length = self.config, self.phases[phase].lengths
-        earlier = sum(x.lengths == length for x in self.phases[:phase])
-        return config.train_batch_size, config.random_seed + earlier
+        return pretraining_report.samples(
+            self._predict,
+            self.phases[phase].held_out,
+            self.tokenizer.vocabulary,
+        )
 
     def _throughput(
         self, phase: pretraining_data.Phase
@@ -456,13 +410,10 @@ class PretrainingJob(loop.Hooks):
         )
 
     @functools.cached_property
-    def _evaluators(self) -> dict[bool, inference.Evaluator]:
-        return {
-            left_to_right: inference.Evaluator(
-                objective, self.model, strategy=self.strategy
-            )
-            for left_to_right, objective in self._objectives.items()
-        }
+    def _evaluator(self) -> inference.Evaluator:
+        return inference.Evaluator(
+            self.objective, self.model, strategy=self.strategy
+        )
 
     @functools.cached_property
     def _held_out_batches(self) -> list[feed.MakeBatches]:
@@ -487,9 +438,8 @@ class PretrainingJob(loop.Hooks):
             return self._evaluated[phase, step]
         held_out = self.phases[phase].held_out
         most = self._num_batches(held_out)
-        evaluator = self._evaluators[self.phases[phase].left_to_right]
         try:
-            values = evaluator(
+            values = self._evaluator(
                 self._held_out_batches[phase], max_steps=most, num_batches=most
             )
         except loop.DAMAGED:

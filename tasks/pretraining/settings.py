@@ -17,44 +17,31 @@ class PhaseSpec(NamedTuple):
     """A phase as the flags describe it.
 
     If max_predictions_per_seq is None, the phase reads the shards that have its
-    sequence length; else all shards must have both lengths. A left-to-right
-    phase predicts each token from those before it, whatever the objective.
+    sequence length; else all shards must have both lengths.
     """
 
     num_steps: int
     max_seq_length: int
     max_predictions_per_seq: int | None = None
-    left_to_right: bool = False
 
 
 def parse_phases(text: str) -> list[PhaseSpec]:
     """Parses the value of --phases.
 
     Raises:
-      InputError: the text cannot be parsed, a length occurs twice, or no
-        masked-LM phase is the last.
+      InputError: the text cannot be parsed, or a length occurs twice.
     """
     phases = []
     for part in text.split(","):
-        match = re.fullmatch(
-            r"\s*([1-9]\d*):([1-9]\d*)(:left_to_right)?\s*", part
-        )
+        match = re.fullmatch(r"\s*([1-9]\d*):([1-9]\d*)\s*", part)
         if not match:
             raise errors.InputError(
-                f"--phases={text}: {part!r} is neither LENGTH:STEPS nor "
-                "LENGTH:STEPS:left_to_right, as in 128:900000,512:100000"
+                f"--phases={text}: {part!r} is not LENGTH:STEPS, as in "
+                "128:900000,512:100000"
             )
-        length, steps = int(match[1]), int(match[2])
-        phases.append(
-            PhaseSpec(steps, length, left_to_right=match[3] is not None)
-        )
-    if len({x[1:] for x in phases}) < len(phases):
+        phases.append(PhaseSpec(int(match[2]), int(match[1])))
+    if len({x.max_seq_length for x in phases}) < len(phases):
         raise errors.InputError(f"--phases={text}: a length occurs twice")
-    if phases[-1].left_to_right:
-        raise errors.InputError(
-            f"--phases={text}: the last phase must be one of --objective, not "
-            "left to right"
-        )
     return phases
 
 
@@ -96,16 +83,10 @@ class PretrainingConfig(run_config.RunConfig):
         1.0,
         above=0,
     )
-    mask_schedule: str | None = affects_result(
-        "Draw the masks of training again in every step, for this fraction of "
-        "the tokens; FIRST:LAST changes it linearly from the first step to the "
-        "last, as 0.30:0.15. By default the stored masks are used.",
-        None,
-    )
-    do_whole_word_mask: bool | None = affects_result(
-        "With --mask_schedule, mask all tokens of a word; by default as the "
-        "manifest of the shards says.",
-        None,
+    dynamic_masking: bool = affects_result(
+        "Draw the masks of training anew for every batch, by the rules of the "
+        "shards' manifest.",
+        False,
     )
     do_train: bool = field("Whether to train.", False)
     do_eval: bool = field("Whether to evaluate.", False)
@@ -139,8 +120,7 @@ class PretrainingConfig(run_config.RunConfig):
     phases: str | None = field(
         "Phases of different sequence lengths, LENGTH:STEPS,..., instead of "
         f"--{', --'.join(_OF_ONE_PHASE)}; "
-        "each reads the shards of --input_file that have its length. A phase "
-        "LENGTH:STEPS:left_to_right predicts each token from those before it.",
+        "each reads the shards of --input_file that have its length.",
         None,
         affects="records",
         extendable=True,
@@ -174,12 +154,9 @@ class PretrainingConfig(run_config.RunConfig):
                 f"--next_sentence_loss_weight: --objective={self.objective} "
                 "has no next-sentence loss"
             )
-        if self.mask_fractions is None and self.do_whole_word_mask is not None:
-            raise ValueError("--do_whole_word_mask: needs --mask_schedule")
-        if self.mask_fractions and self.objective == "left_to_right":
+        if self.dynamic_masking and self.objective == "left_to_right":
             raise ValueError(
-                f"--mask_schedule={self.mask_schedule}: "
-                "--objective=left_to_right has no masks"
+                "--dynamic_masking: --objective=left_to_right has no masks"
             )
         reads_all = self.max_eval_steps == 0 and self.eval_every_steps > 0
         if self.do_train and reads_all and self.eval_file is None:
@@ -192,29 +169,6 @@ class PretrainingConfig(run_config.RunConfig):
             for name in _OF_ONE_PHASE:
                 if name in given:
                     raise ValueError(f"--{name}: not together with --phases")
-        causal = [x for x in self.phase_specs if x.left_to_right]
-        if causal and self.objective == "left_to_right":
-            raise ValueError(
-                f"--phases={self.phases}: with --objective=left_to_right, all "
-                "phases are left to right: leave out :left_to_right"
-            )
-
-    @property
-    def mask_fractions(self) -> tuple[float, float] | None:
-        """The first and the last fraction of --mask_schedule."""
-        if self.mask_schedule is None:
-            return None
-        parts = self.mask_schedule.split(":")
-        try:
-            values = [float(part) for part in parts]
-        except ValueError:
-            values = []
-        if not 1 <= len(values) <= 2 or not all(0 < x <= 1 for x in values):
-            raise ValueError(
-                f"--mask_schedule={self.mask_schedule}: one fraction or two, "
-                "above 0 and at most 1, as 0.15 or 0.30:0.15"
-            )
-        return values[0], values[-1]
 
     @property
     def phase_specs(self) -> list[PhaseSpec]:

@@ -3,7 +3,6 @@
 python -m pytest tests/tasks/pretraining/pretraining_report_test.py
 """
 
-import dataclasses
 import re
 import types
 
@@ -27,34 +26,16 @@ def words():
 
 
 @pytest.fixture
-def predictions():
-    """[CLS] [MASK] [MASK] [MASK] [SEP], of play ##ing a."""
-    features = {
+def train(tmp_path):
+    """A shard of [CLS] [MASK] [MASK] [MASK] [SEP], which was play ##ing a."""
+    kind = schema.pretraining(6, 4)
+    columns = {
         "input_ids": np.array([[2, 4, 4, 4, 3, 0]]),
         "input_mask": np.array([[1, 1, 1, 1, 1, 0]]),
+        "segment_ids": np.zeros((1, 6), int),
         "masked_lm_positions": np.array([[1, 2, 3, 0]]),
         "masked_lm_ids": np.array([[PLAY, ING, A, 0]]),
         "masked_lm_weights": np.array([[1.0, 1.0, 1.0, 0.0]]),
-    }
-    ids = np.array([[[PLAY, A, ING], [A, ING, PLAY], [A, PLAY, ING], [0] * 3]])
-    return pretraining_report.Predictions(
-        features=features,
-        ids=ids,
-        probabilities=np.full((1, 4, 3), 0.25),
-    )
-
-
-@pytest.fixture
-def train(tmp_path):
-    """A shard in which "a" is frequent and "play" is not."""
-    kind = schema.pretraining(6, 4)
-    columns = {
-        "input_ids": np.array([[A, A, A, A, PLAY, 3]]),
-        "input_mask": np.ones((1, 6), int),
-        "segment_ids": np.zeros((1, 6), int),
-        "masked_lm_positions": np.zeros((1, 4), int),
-        "masked_lm_ids": np.zeros((1, 4), int),
-        "masked_lm_weights": np.zeros((1, 4)),
         "next_sentence_labels": np.zeros((1, 1), int),
     }
     path = str(tmp_path / "a.tfrecord")
@@ -68,41 +49,6 @@ def rows(body):
     return [re.findall(r"<td.*?>(.*?)</td>", row) for row in found[1:]]
 
 
-def test_accuracies_are_grouped_by_frequency_and_part_of_a_word(
-    predictions, train, words
-):
-    by_frequency, by_part = pretraining_report.accuracy(
-        predictions, train, words
-    )
-    assert rows(by_frequency.body) == [
-        ["over 1,000", "3", "2", "1.000"],
-        ["never seen", "5", "1", "0.000"],
-    ]
-    assert rows(by_part.body) == [
-        ["complete word", "1", "1.000"],
-        ["first token of several", "1", "1.000"],
-        ["later token (##)", "1", "0.000"],
-    ]
-
-
-def test_the_report_keeps_the_predictions_of_a_limited_number_of_records(
-    predictions, train, words, monkeypatch
-):
-    class Task:
-        def outputs(self, model, features):
-            logits = tf.zeros([*features["masked_lm_ids"].shape, len(TOKENS)])
-            return types.SimpleNamespace(masked_lm_logits=logits)
-
-    many = dataclasses.replace(train, paths=train.paths * 9)
-    predict = pretraining_report.Predictor(Task(), None, words)
-    assert len(predict(many, 2, 100).ids) == 9
-    monkeypatch.setattr(pretraining_report, "_MOST_RECORDS", 3)
-    assert len(predict(many, 2, 100).ids) == 4  # Two complete batches.
-    assert len(predict(many, 2, 1).ids) == 2
-    section, _ = pretraining_report.accuracy(predictions, train, words)
-    assert "the first 1 records of the evaluation" in section.body
-
-
 def test_only_tokens_of_the_vocabulary_are_predicted(train, words):
     """The embeddings may be padded to a multiple of 64."""
 
@@ -114,25 +60,29 @@ def test_only_tokens_of_the_vocabulary_are_predicted(train, words):
                 masked_lm_logits=tf.tile(best_last[None, None], shape)
             )
 
-    found = pretraining_report.Predictor(Task(), None, words)(train, 2, 1)
-    assert found.ids.max() == len(TOKENS) - 1
-    assert pretraining_report.samples(found, words)
+    predict = pretraining_report.make_predict(Task(), None, len(TOKENS))
+    (sample,) = pretraining_report.samples(predict, train, words)
+    assert sample["masks"][0]["predicted"][0][0] == TOKENS[-1]
 
 
 def test_the_baseline_predicts_the_most_frequent_label(train):
     found = pretraining_data.baseline(train)
-    # The shard has no masked token, and one pair with the label 0.
-    assert found == {"next_sentence_accuracy": 1.0, "next_sentence_loss": 0.0}
+    # Three different tokens, and one pair with the label 0.
+    assert found == {
+        "masked_lm_accuracy": pytest.approx(1 / 3),
+        "masked_lm_loss": pytest.approx(np.log(3)),
+        "masked_lm_perplexity": pytest.approx(3.0),
+        "next_sentence_accuracy": 1.0,
+        "next_sentence_loss": 0.0,
+    }
 
 
-def test_results_are_beside_those_of_the_baseline(tmp_path):
+def test_results_are_beside_those_of_the_constant_answer(tmp_path):
     pretraining_report.write(
         str(tmp_path),
         flags=report.flags({}, {}),
-        results=pretraining_report.Results(
-            {"masked_lm_accuracy": 0.5, "loss": 2.0, "global_step": 9},
-            baseline={"masked_lm_accuracy": 0.125},
-        ),
+        values={"masked_lm_accuracy": 0.5, "loss": 2.0, "global_step": 9},
+        constant={"masked_lm_accuracy": 0.125},
     )
     page = (tmp_path / "report.html").read_text()
     assert page.index("<h2>Results") < page.index("<h2>Learning curves")
@@ -149,14 +99,14 @@ def test_a_loss_near_that_of_the_frequencies_is_the_plateau(
     """By the metrics of the last evaluation during the training."""
     line = f'{{"step": 1, "eval/loss": 3.0, "eval/masked_lm_loss": {loss}}}\n'
     (tmp_path / "metrics.jsonl").write_text(line)
-    results = pretraining_report.Results(baseline={"masked_lm_loss": 2.0})
+    constant = {"masked_lm_loss": 2.0}
     warning = pretraining_report.write(
-        str(tmp_path), flags=report.flags({}, {}), results=results
+        str(tmp_path), flags=report.flags({}, {}), constant=constant
     )
     assert (warning is not None) == is_on
     page = (tmp_path / "report.html").read_text()
     assert ("on the plateau" in page) == is_on
-    assert pretraining_report.plateau({}, results.baseline) is None
+    assert pretraining_report.plateau({}, constant) is None
     assert pretraining_report.plateau({"masked_lm_loss": 9.0}, {}) is None
 
 
@@ -164,27 +114,24 @@ def test_results_are_those_of_the_last_evaluation(tmp_path):
     (tmp_path / "metrics.jsonl").write_text(
         '{"step": 1, "eval/loss": 3.0}\n{"step": 2, "eval/loss": 2.0}\n'
     )
-    pretraining_report.write(
-        str(tmp_path),
-        flags=report.flags({}, {}),
-        results=pretraining_report.Results(),
-    )
+    pretraining_report.write(str(tmp_path), flags=report.flags({}, {}))
     page = (tmp_path / "report.html").read_text()
-    assert rows(page)[0] == ["loss", "2.000"]
+    assert rows(page)[0] == ["loss", "2.000", ""]
     (tmp_path / "metrics.jsonl").unlink()
-    pretraining_report.write(
-        str(tmp_path),
-        flags=report.flags({}, {}),
-        results=pretraining_report.Results(),
-    )
+    pretraining_report.write(str(tmp_path), flags=report.flags({}, {}))
     page = (tmp_path / "report.html").read_text()
     assert "The trained model was not evaluated" in page
 
 
-def test_a_sample_shows_the_predictions_in_the_sentence(
-    tmp_path, predictions, words
-):
-    (sample,) = pretraining_report.samples(predictions, words)
+def test_a_sample_shows_the_predictions_in_the_sentence(tmp_path, train, words):
+    def predict(features):
+        ids = [[PLAY, A, ING], [A, ING, PLAY], [A, PLAY, ING], [0] * 3]
+        row = [int(x) for x in features["is_real_example"]].index(1)
+        found = np.zeros((len(features["input_ids"]), 4, 3), int)
+        found[row] = ids
+        return tf.fill(found.shape, 0.25), tf.constant(found)
+
+    (sample,) = pretraining_report.samples(predict, train, words)
     assert sample["text"] == (
         "[CLS] **play** **a** **a** [SEP]\n\n(correct: play, ##ing, a)"
     )
@@ -197,14 +144,10 @@ def test_a_sample_shows_the_predictions_in_the_sentence(
     for step in (5, 10):
         writer.write_samples(step, [sample])
     writer.close()
-    pretraining_report.write(
-        str(tmp_path),
-        flags=report.flags({}, {}),
-        results=pretraining_report.Results(),
-    )
+    pretraining_report.write(str(tmp_path), flags=report.flags({}, {}))
     page = (tmp_path / "report.html").read_text()
     assert '<mark class="good">play</mark>' in page
     assert '<mark class="bad">a<sub>##ing</sub></mark>' in page
     masked = page.partition("Masked sentences")[2]
     best = "a 0.25 | ##ing 0.25 | play 0.25"
-    assert rows(masked)[1] == ["##ing", "a 0.25", best]
+    assert rows(masked)[1] == ["##ing", best]
