@@ -26,26 +26,16 @@ A run that was killed continues from its last checkpoint when the same command
 is started again.
 """
 
+from finetuning.run import run
 from foundation import config_flags
-from tasks.classification.settings import ClassifierConfig
-
-config_flags.parse_early(ClassifierConfig, __name__)
-
-from tasks.classification import early_checks
-
-config_flags.check_early(ClassifierConfig, __name__, early_checks.check)
-
-import foundation.tensorflow_setup  # noqa: F401
-from jobs import runner
-from tasks.classification import sentence_tasks
-from tasks.classification.task import ClassificationTask
+from tasks.classification.settings import ClassifierFlags
+from tasks.classification.task import Classification
 
 
-def main(config: ClassifierConfig) -> None:
+def main(flags: ClassifierFlags) -> None:
     """Trains, evaluates and predicts, as the flags say."""
-    sentence_tasks.check_flags(config.task_name, config_flags.given(config))
-    runner.run(config, ClassificationTask)
+    run(Classification, flags)
 
 
 if __name__ == "__main__":
-    config_flags.run(ClassifierConfig, main)
+    config_flags.run(ClassifierFlags, main)

@@ -127,6 +127,7 @@ def field(
     affects: stamp.Effect = "nothing",
     extendable: bool = False,
     is_path: bool = False,
+    remembered: bool = False,
     **bounds: float,
 ) -> Any:
     """Declares one flag.
@@ -137,6 +138,8 @@ def field(
       affects: see stamp.Effect.
       extendable: see stamp.Setting.
       is_path: see stamp.Setting.
+      remembered: whether later commands with the model have the value of its
+        training unless they are given another.
       **bounds: at_least, above, at_most or below -> number; of each element
         of a list.
     """
@@ -145,6 +148,7 @@ def field(
         "affects": affects,
         "extendable": extendable,
         "is_path": is_path,
+        "remembered": remembered,
         "bounds": bounds,
     }
     return dataclasses.field(default=default, metadata=metadata)
@@ -178,7 +182,7 @@ class Flag:
         of its elements.
       is_list: whether the value is a tuple, on the command line with commas.
       default: the value without the flag; REQUIRED if there is none.
-      help, affects, extendable, is_path, bounds: see `field`.
+      help, affects, extendable, is_path, remembered, bounds: see `field`.
       owner: the class that declares the flag.
     """
 
@@ -190,6 +194,7 @@ class Flag:
     affects: stamp.Effect
     extendable: bool
     is_path: bool
+    remembered: bool
     bounds: Mapping[str, float]
     owner: type
 

@@ -1,499 +1,549 @@
-"""Sentence tasks for the runner: their sets, files, card and report.
+"""Sentence tasks: the label of each text or pair of texts.
 
-Sets to predict are read as streams. Standard input is predicted to standard
-output, in the form of predictions.tsv.
+    eval_results.txt    metrics of the development sets
+    report.html         confusions, metrics by label, largest errors
+    test_results.tsv    probabilities [N, C], tab-separated, no header
+    predictions.tsv     id, predicted label, probability of each label, of own
+                        tables the texts, with a header; cells with tabs or
+                        line ends are quoted
+    scores_test.txt     metrics of a test set that has labels
+    swag_submission.csv number of the predicted ending
+
+Files of a second set end in its name, as in predictions_mismatched.tsv.
 """
 
-import contextlib
+import csv
+import dataclasses
+import fnmatch
+import functools
+import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 
-from data import examples, text_files
-from data import features as features_lib
-from data.examples import Example
-from data.features import Features
-from data.tokenization import wordpiece
-from foundation import config_flags, errors, stamp
-from jobs import report, run_directory, streaming
-from jobs.outputs import Card, Description, Outputs, Scores
-from jobs.source import ModelSource
-from jobs.task import PrintedSet
-from jobs.task_model import TaskModel
-from tasks.classification import objective, sentence_outputs, sentence_tasks
-from tasks.classification.sentence_files import DEV, TRAIN
-from tasks.classification.sentence_outputs import Evaluation
-from tasks.classification.settings import ClassifierConfig, LongTexts
-from training import metric_writer
-from weights import kinds, model_directory, task_files
+from data import schema, text_files
+from finetuning import given_model
+from finetuning import task as tasks
+from foundation import errors, file_system
+from tasks.classification import label_kinds, submission, tables
+from tasks.classification.settings import ClassifierFlags
+from tasks.classification.tables import DEV, TEST, TRAIN, Sentence
+from weights import task_files
+
+MOST_WINDOWS = 16  # Of a text, which bounds memory; what is behind is cut.
+_MANY_LABELS = 0.5  # Different labels per example.
+_BLOCK_PARTS = ("logits",)
 
 
-class ClassificationTask:
-    """The sets of a sentence task; see jobs.task.Task.
+class Classification(tasks.Task):
+    """The label of each text or pair: a class, several, a value, a choice.
 
     Attributes:
-      sets: the task's files, labels and metrics.
-      windows: how long texts are divided; None if they are cut.
+      table: the columns of the files.
+      kind: what a label is.
     """
 
-    num_examples = None
+    Flags = ClassifierFlags
 
-    def __init__(self, config: ClassifierConfig, source: ModelSource):
-        """Opens the task, and reads and checks the sets that are used.
+    def __init__(self, flags: ClassifierFlags, model: given_model.GivenModel):
+        """See Task."""
+        self.flags, self.model = flags, model
+        self.table = flags.table()
+        if self.table.kind is label_kinds.Choice:
+            self.sequences = "choices"
+            if flags.window_pooling:
+                raise errors.InputError(
+                    f"--long_texts={flags.long_texts}: not for multiple choice"
+                )
+        elif flags.window_pooling:
+            self.sequences = "windows"
+        super().__init__(flags, model)
+        if flags.class_weights is not None:
+            weights = zip(self.labels, self.class_weights(), strict=True)
+            texts = (f"{label} {weight:.4g}" for label, weight in weights)
+            logging.info("weights of the classes: %s", ", ".join(texts))
 
-        Raises:
-          InputError: a flag, a file or a label does not fit.
-        """
-        start = source.start
-        if config.task_name is None:
+    # From files to numbers.
+
+    def names(self, split: str) -> Sequence[str]:
+        """See Task: the main set, and MNLI's mismatched one if it is there."""
+        if not self.table.files:
+            return [split]
+        names = [x for x in self.table.files if x.partition("_")[0] == split]
+        if not names:
             raise errors.InputError(
-                f"--task_name is required: {config.output_dir} does not say "
-                "with which one a model was trained"
+                f"--task_name={self.flags.task_name}: has no {split} set"
             )
-        # Again, because the task may be that of the model's training.
-        sentence_tasks.check_flags(config.task_name, config_flags.given(config))
-        seed = config.random_seed
-        if not config.do_train:  # Evaluate what its training held out.
-            seed = source.trained.get("random_seed", seed)
-        self.sets = sentence_tasks.open_task(
-            config.task_name,
-            config.files,
-            config.columns,
-            problem_type=config.problem_type,
-            known=task_files.ModelClasses(
-                labels=start.labels,
-                problem_type=start.problem_type,
-                num_outputs=start.num_outputs,
-            ).with_names(config.names_of_labels, trains=config.do_train),
-            trains=config.do_train,
-            seed=seed,
-        )
-        if not config.do_train and source.folder is not None:
-            sentence_tasks.check_pairs(
-                self.sets.name,
-                config.columns.text_pair_column,
-                source.folder,
-                source.trained,
+        if self._given(split) or not self.flags.data_dir:
+            return names[:1]
+        return names[:1] + [x for x in names[1:] if self._released(x, None)]
+
+    def _given(self, split: str) -> str | None:
+        """Returns the file that a flag such as --train_file names."""
+        return getattr(self.flags, f"{split}_file", None)
+
+    def _released(self, split: str, missing: Any = ...) -> str:
+        try:
+            return tables.find_released(
+                self.table, split, self.flags.data_dir, self.flags.language
             )
-        if DEV in config.used_splits and not config.do_train:
-            self._refuse_other_division(config, source)
-        sentence_tasks.check(self.sets, config.used_splits)
-        source.warn_of_other_flags({"max_seq_length": config.max_seq_length})
-        self._config = config
-        self._tokenizer = start.tokenizer
-        self.objective = objective.ClassificationObjective(
-            config=start.config,
-            kind=self.sets.kind,
-            labels=self.sets.labels,
-            class_weights=_class_weights(config, self.sets),
-            window_pooling=config.long.pooling,
-        )
-        self.max_seq_length = config.max_seq_length
-        self.windows = windows_of(config.long, config.max_seq_length)
-        if self.windows and self.sets.kind == examples.MULTIPLE_CHOICE:
+        except errors.InputError:
+            if missing is ...:
+                raise
+            return missing
+
+    def open(self, split: str) -> tasks.Examples:
+        """See Task."""
+        if self.flags.dev_fraction is None or split not in (TRAIN, DEV):
+            return self._open(split)
+        if split == DEV and self._given(DEV):
+            return self._open(split)
+        seed = self.flags.random_seed
+        if not self.flags.do_train:  # Evaluate what its training held out.
+            seed = self.model.record.flags.get("random_seed", seed)
+        parts = tables.divide(self._open(TRAIN), self.flags.dev_fraction, seed)
+        trained = self.model.record.made_from.get(TRAIN)
+        if not self.flags.do_train and parts[0].summary.digest != trained:
             raise errors.InputError(
-                "--long_texts=windows: not for multiple choice"
+                f"{parts[0].path}: had other contents or was divided otherwise "
+                "when the model was trained, perhaps on examples that are held "
+                "out now; give --dev_file"
             )
-        self.dev_splits = self.sets.dev_splits
-        self.evaluates_at_end = config.do_eval
+        return parts[split == DEV]
 
-    def _refuse_other_division(
-        self, config: ClassifierConfig, source: ModelSource
-    ) -> None:
-        """Raises InputError if training divided --train_file differently.
+    def _open(self, split: str) -> tasks.Examples:
+        flags, path = self.flags, self._given(split)
+        if path == tasks.STANDARD_INPUT:
+            return tasks.Examples(path, self._read_lines)
+        if not path:
+            if not (flags.data_dir and self.table.files):
+                needed = f"--{split}_file is required"
+                if self.table.files:
+                    needed = f"--data_dir or {needed}"
+                elif split == DEV:
+                    needed += ", or --dev_fraction=0.1: of --train_file"
+                raise errors.InputError(needed)
+            path = self._released(split)
+        table = self.table
+        if flags.task_name.lower() == "xnli":
+            has_language = not split.startswith(TRAIN)
+            only = {"language": flags.language} if has_language else {}
+            table = dataclasses.replace(table, only=only)
+        endings = ["tsv", "txt"] if self.table.files else [table.form]
+        paths = text_files.find_all(path, endings)
+        shown = paths[0] if len(paths) == 1 else path
+        read = functools.partial(table.read, paths, split)
+        if flags.is_own_table:
+            return tasks.Examples(shown, read, self._unread(paths))
+        return tasks.Examples(shown, read)
 
-        The model could have been trained on examples that are held out now.
-        Versions that stored no digest of the table stored that of its part.
-        """
-        if not self.sets.division:
-            return
-        now = {
-            "dev_fraction": config.files.dev_fraction,
-            "train_file": self.sets.read(TRAIN).digest,
-            **self.sets.divided,
-        }
-        stamp.refuse(
-            stamp.flags("records", now).difference(source.settings),
-            f"the model in {source.folder} may have been trained on examples "
-            "that are held out now; restore what was divided, or give "
-            "--dev_file",
+    def _unread(self, paths: Sequence[str]) -> list[str]:
+        """Returns the columns of a user's own table that are not read."""
+        table = self.table
+        first = next(text_files.read_named(paths, table.form), None)
+        read = {table.text, table.pair, table.label, table.id, *table.flags}
+        return [x for x in (first.cells if first else ()) if x not in read]
+
+    def _read_lines(self) -> Iterator[Sentence]:
+        """Yields the texts of standard input; a tab separates a pair."""
+        has_pairs = self.table.has_pairs
+        lines = text_files.lines(tasks.STANDARD_INPUT)
+        for number, line in lines:
+            texts = line.split("\t") if has_pairs else [line]
+            where = f"standard input:{number}"
+            if len(texts) != 1 + has_pairs:
+                raise errors.InputError(
+                    f"{where}: {len(texts) - 1} tabs, but one separates the "
+                    "texts of a pair"
+                )
+            yield Sentence(where, str(number - 1), texts[0], tuple(texts[1:]))
+
+    def find_labels(self) -> Sequence[str]:
+        """See Task."""
+        flags, kind = self.flags, self.table.kind
+        start = self.model.start
+        names = flags.label_names
+        known = task_files.ModelClasses(
+            labels=self.model.labels,
+            problem_type=start.problem_type,
+            num_outputs=None
+            if self.model.unfinished_dir
+            else start.num_outputs,
+        ).with_names(
+            names and [name.strip() for name in names.split(",")],
+            trains=flags.do_train,
         )
+        if flags.is_own_table and not (flags.problem_type or self.table.flags):
+            kind = label_kinds.OF_OWN_TABLES[
+                task_files.kind(known.kind, None)
+                if flags.do_train
+                else task_files.kind(None, known)
+            ]
+            self.table = dataclasses.replace(self.table, kind=kind)
+        elif flags.is_own_table and not flags.do_train:
+            task_files.kind(kind.name, known)  # Refuses another kind.
+        if (
+            kind in (label_kinds.OneOf, label_kinds.AnyOf)
+            and not flags.do_train
+        ):
+            known.check()
+        labels = self._labels_of(known)
+        self.kind = self.table.kind(labels)
+        self.record = self.kind.record
+        return self.kind.labels
 
-    @property
-    def data_settings(self) -> dict[str, Any]:
-        """See jobs.task.Task."""
-        if not self._config.do_train:
-            return {}
-        return {
-            "task_name": self.sets.name,
-            "train_file": self.sets.read(TRAIN).digest,
-            "problem_type": self.sets.kind,
-            **self.sets.divided,
-        }
+    def _labels_of(self, known: task_files.ModelClasses) -> Sequence[str]:
+        """Returns the labels in the order of the model's outputs."""
+        table, trains = self.table, self.flags.do_train
+        match = known.in_model_order_if_same if trains else known.in_order
+        if table.labels is not None:
+            if table.kind in (label_kinds.Value, label_kinds.Choice):
+                return table.labels
+            return match(table.labels)
+        if table.kind is label_kinds.Value:
+            return ()
+        if not trains and known.names is not None:
+            return known.names
+        if trains or self.flags.train_file:
+            examples = self.sets.get(TRAIN) or self._open(TRAIN)
+            return match(
+                label_kinds.find_labels(
+                    examples.path, table.kind, examples.summary.labels
+                )
+            )
+        if known.labels is None:
+            raise errors.InputError(
+                "the model has no labels, so it is not a classifier; for a "
+                "classifier without them (a TensorFlow checkpoint), give them "
+                "with --label_names or --train_file"
+            )
+        return known.labels
 
-    @property
-    def evaluation_settings(self) -> dict[str, Any]:
-        """See jobs.task.Task."""
-        digests = [self.sets.read(x).digest for x in self.dev_splits]
-        return {"dev_file": " ".join(digests)}
-
-    def features(self, split: str, records_dir: str | None) -> Features:
-        """See jobs.task.Task."""
-        return sentence_tasks.tokenize(
-            self.sets,
-            split,
-            self._tokenizer,
-            max_seq_length=self.max_seq_length,
-            windows=self.windows,
-            records_dir=None if self.windows else records_dir,
-        )
-
-    def evaluate(
-        self, task_model: TaskModel, features: Mapping[str, Features]
-    ) -> Evaluation:
-        """See jobs.task.Task."""
-        size = self._config.eval_batch_size
-        logits = {
-            split: task_model.predict(features[split], size)["logits"]
-            for split in self.dev_splits
-        }
-        lengths = features[self.dev_splits[0]].lengths
-        return sentence_outputs.evaluate(self.sets, logits, lengths)
-
-    def save(
-        self,
-        model: Any,
-        directory: str,
-        tokenizer: wordpiece.Tokenizer | None,
-        *,
-        is_same: bool = False,
-    ) -> None:
-        """See jobs.task.Task."""
-        del is_same
-        model_directory.save(
-            model, directory, tokenizer, **self.objective.stored
-        )
-
-    def card(self, flags: Mapping[str, Any]) -> Card:
-        """See jobs.task.Task."""
-        return Card(
-            title=f"BERT for {self._title(flags)}",
-            data={TRAIN: self.sets.describe(TRAIN)},
-            pipeline_tag=kinds.KINDS[self.sets.kind].pipeline_tag,
-            datasets=sentence_outputs.on_the_hub(
-                self.sets.name, flags.get("train_file")
-            ),
-            labels=self.objective.names,
-        )
-
-    def _title(self, flags: Mapping[str, Any]) -> str:
-        """Returns the kind of the task and its data."""
-        sets = self.sets
-        spec = sentence_tasks.TASKS[sets.name]
-        data = spec.folders[0] if spec.folders else sets.name.upper()
-        path = flags.get("train_file")
-        if not path and not spec.files:
-            path = sets.read(self.dev_splits[0]).path
-        if path:  # A user's own table.
-            data = os.path.basename(path)
-        return f"{kinds.KINDS[sets.kind].title}: {data}"
-
-    def scores(self, values: Mapping[str, float], step: int) -> Scores:
-        """See jobs.task.Task."""
-        return Scores(
-            name=DEV,
-            set_name=self.sets.set_name(self.dev_splits[0]),
-            data={
-                split: self.sets.describe(split) for split in self.dev_splits
-            },
-            values=run_directory.eval_results(values, step),
-        )
-
-    def describe(
-        self, evaluation: Evaluation, step: int, flags: Mapping[str, Any]
-    ) -> Description:
-        """See jobs.task.Task."""
-        sets = [self.sets.read(split) for split in self.dev_splits]
-        name = os.path.basename(sets[0].path.rstrip("/"))
-        sentence_outputs.warn_of_one_label(
-            evaluation, name, has_windows=self.windows is not None
-        )
-        metrics = self.sets.metrics
-        baseline_fact, baseline_note = sentence_outputs.baseline(evaluation)
-        return Description(
-            scores=self.scores(evaluation.values, step)._replace(
-                by_label=sentence_outputs.by_label(evaluation),
-                note=baseline_note,
-            ),
-            digest=" ".join(texts.digest for texts in sets),
-            title=self._title(flags),
-            panels=[
-                report.Panel("Loss", ("train/loss", "eval/loss")),
-                *(
-                    report.Panel(
-                        report.capitalized(metric_writer.name_in_words(x)),
-                        (f"train/{x}", f"eval/{x}"),
-                    )
-                    for x in dict.fromkeys([*metrics, "accuracy"])
-                ),
-                report.Panel("Learning rate", ("train/learning_rate",)),
-            ],
-            sections=sentence_outputs.sections(evaluation),
-            facts={
-                **{
-                    metric_writer.name_in_words(x): evaluation.values[x]
-                    for x in metrics
-                },
-                f"examples of {name}": len(evaluation.label_ids),
-                **baseline_fact,
-                "training steps": step,
-            },
-        )
-
-    def complete_training(self, task_model: TaskModel, output: Outputs) -> None:
-        """Does nothing: the model is complete."""
-
-    def predicted_sets(
-        self, task_model: TaskModel, step: int
-    ) -> "list[SentenceSet | PrintedSet]":
-        """See jobs.task.Task."""
-        del step
-        config = self._config
-        splits: list[str] = []
-        if config.do_predict:
-            splits += self.sets.test_splits
-        if config.predict_dev:
-            splits += self.sets.dev_splits
-        sets = [
-            SentenceSet(self, split, config, task_model) for split in splits
+    def encode(self, example: Sentence) -> Sequence[tasks.Tokens]:
+        """See Task."""
+        length = self.flags.max_seq_length
+        first = tasks.token_ids(self.tokenizer, example.text)
+        others = [tasks.token_ids(self.tokenizer, x) for x in example.others]
+        if self.sequences == "windows":
+            return tasks.windows(
+                self.tokenizer,
+                first,
+                others[0] if others else (),
+                length,
+                stride=self.flags.window_stride,
+                most=MOST_WINDOWS,
+            )
+        return [
+            tasks.sequence(self.tokenizer, first, second, length)
+            for second in others or [()]
         ]
-        return [x.printed() if x.is_typed else x for x in sets]
 
-    def prompt(self, task_model: TaskModel) -> None:
-        """Does nothing: --test_file=- reads typed lines."""
-
-
-def _class_weights(
-    config: ClassifierConfig, sets: sentence_tasks.SentenceTask
-) -> Sequence[float]:
-    """Returns the weights that --class_weights gives to the labels, or ()."""
-    if config.class_weights is None:
-        return ()
-    flag = f"--class_weights={config.class_weights}"
-    if sets.kind != examples.CLASSIFICATION:
+    def target(self, example: Sentence) -> list:
+        """See Task."""
+        try:
+            return self.kind.target(example.label)
+        except ValueError:
+            pass
+        label = example.label
+        if isinstance(label, tuple) and self.table.kind is label_kinds.OneOf:
+            raise errors.InputError(
+                f"{example.where}: {len(label)} labels in a list; "
+                "--problem_type=multi_label takes several"
+            )
+        wanted = f"is none of: {errors.listed(self.labels)}"
         raise errors.InputError(
-            f"{flag}: only for tasks with one of several labels, not for "
-            f"{sets.kind}"
+            f"{example.where}: label {'' if label is None else label!r} "
+            f"{wanted if self.labels else 'is not a number'}"
         )
-    weights = config.given_class_weights
-    if weights is None:
-        weights = objective.balanced_weights(
-            sets.label_ids(TRAIN), len(sets.labels)
-        )
-    if len(weights) != len(sets.labels):
-        raise errors.InputError(
-            f"{flag}: {len(weights)} weights, but the labels are "
-            f"{', '.join(sets.labels)}"
-        )
-    pairs = zip(sets.labels, weights, strict=True)
-    texts = ", ".join(f"{label} {weight:.4g}" for label, weight in pairs)
-    logging.info("weights of the classes: %s", texts)
-    return tuple(weights)
-
-
-class SentenceSet:
-    """A set of texts to predict; see jobs.task.PredictedSet.
-
-    Attributes:
-      is_typed: whether standard input has the texts; then they are `printed`.
-    """
-
-    unit = "rows"
-
-    def __init__(
-        self,
-        task: ClassificationTask,
-        split: str,
-        config: ClassifierConfig,
-        task_model: TaskModel,
-    ):
-        """Reads the labels of a test set, if it has any.
-
-        Args:
-          task: the task of the set.
-          split: a test set, or a development set.
-          config: the flags.
-          task_model: the model.
-        """
-        self._sets, self._split = task.sets, split
-        self._config, self._task_model = config, task_model
-        self._windows = task.windows
-        self._texts = task.sets.read(split)
-        self.is_typed = self._texts.path == text_files.STANDARD_INPUT
-        self._name = "standard input" if self.is_typed else self._texts.path
-        self.folder = f"predict_{split}.incomplete"
-        self.total = None if self.is_typed else self._texts.count
-        # A multiple of the batch size, so that no batch is padded.
-        size = config.predict_batch_size
-        self.block_items = -(-streaming.BLOCK_ITEMS // size) * size
-        self._is_dev = split.startswith(DEV)
-        self._label_ids = None
-        if not (self.is_typed or self._is_dev):
-            self._label_ids = label_ids(task.sets, split)
-        self._majority = None
-        if config.wnli_majority:
-            train = task.sets.read(TRAIN)
-            self._majority = sentence_outputs.majority_label(train)
-        self._statistics = features_lib.TokenizationStatistics()
-        self._encoded_blocks = 0
 
     @property
-    def stream(self) -> streaming.Stream:
-        """The set itself."""
-        return self
+    def records(self) -> schema.Schema:
+        """See Task."""
+        length = self.flags.max_seq_length
+        if self.sequences == "choices":
+            return schema.multiple_choice(length, len(self.labels))
+        return schema.classification(length, self.record)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """See jobs.task.PredictedSet."""
+        """See Task."""
+        name = tables.name_of(self.flags.task_name)
+        flags = self.flags
+        windows = flags.window_pooling and [flags.window_stride, MOST_WINDOWS]
         return {
-            "max_seq_length": self._config.max_seq_length,
-            "task_name": self._sets.name,
-            "labels": list(self._sets.labels),
-            "wnli_majority": self._majority,
-            **({"keep_columns": self._sets.kept} if self._sets.kept else {}),
-            "windows": self._windows and list(self._windows),
+            **super().settings,
+            "task_name": name,
+            "problem_type": self.kind.name,
+            "windows": windows,
         }
 
-    def printed(self) -> PrintedSet:
-        """Returns the set for standard output."""
-        return PrintedSet(
-            self,
-            sentence_outputs.PREDICTIONS,
-            sentence_outputs.predictions_head(self._sets),
-        )
-
-    def read(self) -> Iterable[Example]:
-        """See streaming.Stream."""
-        return self._texts
-
-    def key(self, item: Example) -> Any:
-        """Returns the content of an example, without its position."""
-        return item.key
-
-    def rows_of(self, item: Example) -> int:
-        """Returns 1."""
-        del item
-        return 1
-
-    def encode(self, items: Sequence[Example]) -> Features:
-        """Tokenizes examples."""
-        length = self._config.max_seq_length
-        encoded = sentence_tasks.encode(
-            items,
-            self._task_model.start.tokenizer,
-            max_seq_length=length,
-            windows=self._windows,
-            statistics=self._statistics,
-        )
-        self._encoded_blocks += 1
-        if self._encoded_blocks == 1:  # Warns early of a wrong vocabulary.
-            self._statistics.warn(self._name, length)
-        return encoded
-
-    def predict(self, encoded: Features) -> np.ndarray:
-        """Returns logits [N, C]."""
-        size = self._config.predict_batch_size
-        return self._task_model.predict(encoded, size)["logits"]
-
-    def parts(
-        self, items: Sequence[Example], encoded: Features, predicted: np.ndarray
-    ) -> streaming.Parts:
-        """Returns the lines of each file."""
-        del encoded
-        return sentence_outputs.prediction_parts(
-            self._sets, items, predicted, majority=self._majority
-        )
-
-    def end(self) -> None:
-        """Warns of text that truncation lost after the first block."""
-        if self._encoded_blocks > 1:
-            self._statistics.warn(self._name, self._config.max_seq_length)
-
-    def write(self, blocks: streaming.Blocks, output: Outputs) -> None:
-        """Writes the predictions, and the metrics of a set with labels."""
-        submission = None if self._is_dev else self._config.glue_submission
-        written = sentence_outputs.write_predictions(
-            blocks,
-            self._sets,
-            self._split,
-            output.output_dir,
-            submission,
-            have_scores=self._label_ids is not None,
-        )
-        if self._label_ids is None:
-            return
-        data = b"".join(blocks.parts(sentence_outputs.LOGITS))
-        logits = np.frombuffer(data, np.float32)
-        logits = logits.reshape(len(self._label_ids), -1)
-        metrics = self._sets.metrics_of(logits, self._label_ids)
-        logging.info(
-            "results on %s: %s", self._split, metric_writer.in_words(metrics)
-        )
-        values = {f"{self._split}_{name}": x for name, x in metrics.items()}
-        run_directory.write_values(written["scores"], values)
-        output.add_scores(
-            Scores(
-                name=self._split,
-                set_name=None,
-                data={self._split: self._sets.describe(self._split)},
-                values=values,
+    def remarks(self, examples: tasks.Examples) -> Iterator[str]:
+        """See Task."""
+        yield from super().remarks(examples)
+        labels = {*examples.summary.labels} - {None}
+        if len(labels) == 1 and self.table.kind is label_kinds.OneOf:
+            yield f"all of its examples have the label {labels.pop()}"
+        elif (
+            self.table.kind is label_kinds.OneOf
+            and self.table.labels is None
+            and len(labels) > _MANY_LABELS * examples.summary.count
+        ):
+            yield (
+                f"{len(labels)} different labels in {examples.summary.count} "
+                "examples: is --label_column another column, or "
+                "--problem_type=regression meant?"
             )
+
+    # With TensorFlow.
+
+    def head(self) -> Any:
+        """See Task."""
+        return self._head(self.flags.window_pooling)
+
+    def teacher_head(self, teacher: given_model.GivenModel) -> Any:
+        """See Task; a teacher of windows pools them as in its training."""
+        pooling = self.flags.window_pooling
+        trained = teacher.record.flags.get("long_texts", "cut")
+        if pooling and trained != "cut":
+            pooling = trained
+        elif trained != "cut":
+            logging.warning(
+                "%s was trained with --long_texts=%s, but reads texts that are "
+                "cut",
+                teacher.weights,
+                trained,
+            )
+        return self._head(pooling)
+
+    def _head(self, window_pooling: str | None) -> Any:
+        from tasks.classification import heads
+
+        weights = None
+        if self.flags.class_weights is not None:
+            weights = self.class_weights()
+        return heads.head_of(
+            self.kind, class_weights=weights, window_pooling=window_pooling
         )
 
+    def class_weights(self) -> list[float]:
+        """Returns the weights of --class_weights.
 
-def windows_of(
-    long_texts: LongTexts, max_seq_length: int
-) -> features_lib.Windows | None:
-    """Returns the windows of long texts, None if such texts are cut."""
-    sizes = long_texts.sizes(max_seq_length)
-    return sizes and features_lib.Windows(*sizes)
+        If it is "balanced", all classes count the same: N / (C * count); a
+        class without examples gets the weight 1.
+        """
+        flag = f"--class_weights={self.flags.class_weights}"
+        if self.table.kind is not label_kinds.OneOf:
+            raise errors.InputError(
+                f"{flag}: only for tasks with one of several labels, not for "
+                f"{self.kind.title}"
+            )
+        weights = self.flags.given_class_weights
+        if weights is None:
+            written = self.sets[TRAIN].summary.labels
+            counts = [written[label] for label in self.labels]
+            mean = sum(counts) / np.count_nonzero(counts)
+            return [float(mean / n) if n else 1.0 for n in counts]
+        if len(weights) != len(self.labels):
+            raise errors.InputError(
+                f"{flag}: {len(weights)} weights, but the labels are "
+                f"{', '.join(self.labels)}"
+            )
+        return weights
+
+    # From outputs to results.
+
+    @functools.cached_property
+    def title(self) -> str:  # type: ignore[override]
+        """See Task: the kind of the task and its data."""
+        data = self.table.folders[0] if self.table.folders else ""
+        if not self._is_released(TRAIN) or not data:
+            names = [self.sets.get(TRAIN) or next(iter(self.sets.values()))]
+            path = self.model.record.flags.get("train_file") or names[0].path
+            data = os.path.basename(path.rstrip("/"))
+        return f"{self.kind.title}: {data}"
+
+    @property
+    def datasets(self) -> Sequence[str]:  # type: ignore[override]
+        """See Task."""
+        return [self.table.hub] if self._is_released(TRAIN) else []
+
+    def _is_released(self, split: str) -> bool:
+        """Returns whether a set is a released file, by its name and folder."""
+        files = self.table.files.get(split)
+        if files is None or self._given(split) or split not in self.sets:
+            return False
+        name = file_system.uncompressed(os.path.basename(self.sets[split].path))
+        names = [files] if isinstance(files, str) else files
+        patterns = (os.path.basename(x).format(language="*") for x in names)
+        return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+
+    @property
+    def score_note(self) -> str:  # type: ignore[override]
+        """See Task."""
+        names = list(self._selected_by)
+        mean = "the mean of " if len(names) > 1 else ""
+        return f"The score is {mean}{' and '.join(names)}."
+
+    @property
+    def _selected_by(self) -> Sequence[str]:
+        table, kind = self.table, self.kind
+        metrics = table.metrics or kind.metrics
+        return table.selected_by or kind.selected_by or metrics
+
+    def metrics_of(
+        self, logits: np.ndarray, targets: np.ndarray
+    ) -> dict[str, float]:
+        """Returns the metrics of a set, the "score" and the "loss"."""
+        # It takes a second, with scikit-learn.
+        from tasks.classification import metrics
+
+        decided = self.kind.decide(logits)
+        loss = float(self.kind.losses(logits, targets).mean())
+        if targets.shape[1] == 1:
+            decided, targets = decided[:, 0], targets[:, 0]
+        if self.labels == ["1", "0"]:  # F1 is that of the label "1".
+            decided, targets = 1 - decided, 1 - targets
+        values = metrics.compute(
+            self.table.metrics or self.kind.metrics, decided, targets
+        )
+        score = float(np.mean([values[name] for name in self._selected_by]))
+        return {**values, "score": score, "loss": loss}
+
+    def files(self, split: str) -> Mapping[str, tasks.Layout]:
+        """See Task."""
+        suffix = f"_{split}" if split.startswith(DEV) else split[len(TEST) :]
+        name = tables.name_of(self.flags.task_name)
+        if name in ("ax", "ax-g"):  # Beside the files of another task.
+            suffix = f"_{name}"
+        if self.sets[split].path == tasks.STANDARD_INPUT:
+            return {"-": tasks.Layout("predictions", self._header([]))}
+        files = {
+            f"test_results{suffix}.tsv": tasks.Layout("results"),
+            f"predictions{suffix}.tsv": tasks.Layout(
+                "predictions", self._header(self._kept)
+            ),
+        }
+        if name == "swag":
+            files[f"swag_submission{suffix}.csv"] = tasks.Layout(
+                "swag", b"id,pred\n"
+            )
+        return files
+
+    @property
+    def _kept(self) -> list[str]:
+        """The columns of texts that predictions of own tables repeat."""
+        if not self.flags.is_own_table or self._given(TEST) == "-":
+            return []
+        columns = (self.flags.text_column, self.flags.text_pair_column)
+        return [name for name in columns if name]
+
+    def _header(self, kept: Sequence[str]) -> bytes:
+        names = ["id", "label", *self.labels]
+        others = [f"{x} (given)" if x in names else x for x in kept]
+        return _line([*names, *others])
+
+    def decode(
+        self, encoded: tasks.Encoded, outputs: Mapping[str, np.ndarray]
+    ) -> dict[str, bytes]:
+        """See Task."""
+        logits, kept = outputs["logits"], bool(self._kept)
+        texts = [self.kind.text(x) for x in self.kind.decide(logits)]
+        probabilities = self.kind.probabilities(logits).tolist()
+        predictions, results, swag = [], [], []
+        for example, text, row in zip(
+            encoded.examples, texts, probabilities, strict=True
+        ):
+            shown = [f"{x:.6f}" for x in row] if self.labels else []
+            cells = [example.text, *example.others] if kept else []
+            predictions.append(_line([example.id, text, *shown, *cells]))
+            results.append("\t".join(map(repr, row)) + "\n")
+            swag.append(f"{example.id},{text}\n")
+        parts = {
+            "predictions": b"".join(predictions),
+            "results": "".join(results).encode(),
+            "logits": logits.astype(np.float32).tobytes(),
+            "swag": "".join(swag).encode(),
+        }
+        if self.table.submission:
+            lines = submission.lines(self, encoded.examples, texts)
+            parts["submission"] = lines.encode()
+        return parts
+
+    def evaluate(
+        self,
+        examples: tasks.Examples,
+        encoded: tasks.Encoded,
+        outputs: Mapping[str, np.ndarray],
+    ) -> tasks.Evaluation:
+        """See Task."""
+        targets = encoded.features.dense["label_ids"]
+        return self._evaluation(examples, outputs["logits"], targets)
+
+    def finish(
+        self, examples: tasks.Examples, part: Callable[[str], bytes]
+    ) -> tasks.Evaluation:
+        """See Task; a test set may have no labels, or placeholders."""
+        split = next(k for k, x in self.sets.items() if x is examples)
+        if self.flags.glue_submission and self.table.submission:
+            submission.write(self, split, part("submission"))
+        try:
+            targets = np.array([self.target(example) for example in examples])
+        except errors.InputError as error:
+            if len({*examples.summary.labels}) > 1:
+                logging.warning("no metrics of the test set: %s", error)
+            return tasks.Evaluation()
+        logits = np.frombuffer(part("logits"), np.float32)
+        logits = logits.reshape(len(targets), -1)
+        return self._evaluation(examples, logits, targets)
+
+    def _evaluation(
+        self, examples: tasks.Examples, logits: np.ndarray, targets: np.ndarray
+    ) -> tasks.Evaluation:
+        from tasks.classification import sections
+
+        return tasks.Evaluation(
+            values=self.metrics_of(logits, targets),
+            note=self._constant(targets),
+            by_label=self.by_label(logits, targets),
+            sections=lambda: sections.make(self, examples, logits, targets),
+        )
+
+    def _constant(self, targets: np.ndarray) -> str:
+        """Returns the accuracy of the most frequent label, in a sentence."""
+        if self.table.kind is not label_kinds.OneOf:
+            return ""
+        counts = np.bincount(targets[:, 0])
+        label = self.labels[int(counts.argmax())]
+        fraction = counts.max() / counts.sum()
+        return f"To predict always {label} has the accuracy {fraction:.4f}."
+
+    def by_label(
+        self, logits: np.ndarray, targets: np.ndarray
+    ) -> list[list[Any]]:
+        """Returns a row for each label; see Evaluation.by_label."""
+        if self.kind.names is None:
+            return []
+        decided = self.kind.decide(logits)
+        rows = []
+        for label, is_true, is_decided in zip(
+            self.labels,
+            *(x.T for x in self.kind.per_class(targets, decided)),
+            strict=True,
+        ):
+            right = int((is_true & is_decided).sum())
+            true, said = int(is_true.sum()), int(is_decided.sum())
+            precision, recall = right / max(said, 1), right / max(true, 1)
+            f1 = 2 * right / max(true + said, 1)
+            rows.append([label, true, said, precision, recall, f1])
+        return rows
 
 
-def label_ids(
-    sets: sentence_tasks.SentenceTask, split: str
-) -> np.ndarray | None:
-    """Returns the labels of a test set, None unless all examples have one.
-
-    Logs why there are no labels; warns if only some examples have a label.
-    """
-    texts = sets.read(split, is_labeled=True)
-    try:
-        return examples.encode_labels(texts, sets.kind, sets.labels)
-    except errors.InputError as error:
-        if _has_label(texts, sets):
-            logging.warning("no metrics of the test set: %s", error)
-        else:
-            logging.info("the test set has no labels: no metrics")
-        return None
-
-
-def _has_label(
-    texts: examples.Examples, sets: sentence_tasks.SentenceTask
-) -> bool:
-    """Returns whether an example has a label, even one of another task.
-
-    An unknown label that all examples share, such as -1, is a placeholder.
-    """
-    unknown: set[str] = set()
-    with contextlib.suppress(errors.InputError):  # A row lacks the column.
-        for example in texts:
-            with contextlib.suppress(errors.InputError):
-                examples.encode_labels([example], sets.kind, sets.labels)
-                return True
-            unknown.add(str(example.label or "").strip())
-            if len(unknown - {""}) > 1:
-                return True
-    return False
+def _line(cells: Sequence[str]) -> bytes:
+    """Returns a line that csv reads back as the same cells."""
+    end = "\r\n"  # Before Python 3.13, csv quotes "\r" only if the end has it.
+    file = io.StringIO()
+    csv.writer(file, delimiter="\t", lineterminator=end).writerow(cells)
+    return (file.getvalue().removesuffix(end) + "\n").encode()

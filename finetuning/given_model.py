@@ -1,0 +1,175 @@
+"""Which model does a command start from or use? Its files, without TensorFlow.
+
+The first of these cases that applies; their order is important:
+
+    --do_train              --init_checkpoint, or random weights of
+                            --bert_config_file. A run that was stopped continues
+                            from its own checkpoints, whatever this finds.
+    a model in output_dir
+    a checkpoint there      of a training that was stopped
+    --init_checkpoint
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+from absl import logging
+
+from data.tokenization import plain_wordpiece
+from finetuning import flags as flags_lib
+from finetuning import record
+from foundation import config_flags, file_system, hub
+from modeling.config import BertConfig
+from weights import model_directory, pretrained
+
+_CHECKPOINT = "checkpoint"  # TensorFlow's pointer to the last checkpoint.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GivenModel:
+    """A model before it is built.
+
+    Attributes:
+      start: its files: hyperparameters, tokenizer, labels, path of the weights.
+      record: the journal of the directory of the weights.
+      unfinished_dir: the directory of the training that has not ended and whose
+        last checkpoint has the weights; None for other weights.
+    """
+
+    start: pretrained.Start
+    record: record.RunRecord
+    unfinished_dir: str | None = None
+
+    @property
+    def config(self) -> BertConfig:
+        """The hyperparameters."""
+        return self.start.config
+
+    @property
+    def tokenizer(self) -> plain_wordpiece.PlainTokenizer:
+        """The tokenizer, of which one kind reads all texts."""
+        return self.start.tokenizer  # type: ignore[return-value]
+
+    @property
+    def labels(self) -> Sequence[str] | None:
+        """The names of the outputs; None if they have none."""
+        if self.unfinished_dir is not None:
+            return self.record.made_from.get("labels")
+        return self.start.labels
+
+    @property
+    def weights(self) -> str | None:
+        """The path of the weights; None for random ones."""
+        return self.start.init_checkpoint
+
+    @property
+    def step(self) -> int:
+        """The training step of the weights, 0 if it is unknown."""
+        return self.record.best.get("step", 0)
+
+
+def find(
+    flags: flags_lib.AnyFlags, added_tokens: Sequence[str] = ()
+) -> tuple[GivenModel, flags_lib.AnyFlags]:
+    """Returns a command's model, and its flags with what the model remembers.
+
+    Args:
+      flags: the flags of the command.
+      added_tokens: tokens that the task needs; the vocabulary and the word
+        embeddings grow by those that they lack.
+
+    Raises:
+      InputError: there is no model, or something does not fit.
+    """
+    output_dir, own = flags.output_dir, record.RunRecord(flags.output_dir)
+    has_model = model_directory.has_model(output_dir)
+    pointer = os.path.join(output_dir, _CHECKPOINT)
+    is_unfinished = not (flags.do_train or own.best) and file_system.is_file(
+        pointer
+    )
+    uses_own = not flags.do_train and (has_model or is_unfinished)
+    weights = flags.initial_weights
+    if flags.members and not uses_own:
+        weights = flags.members[0]
+    if uses_own and not is_unfinished:
+        _warn_of_other_model(output_dir, weights)
+        weights = None
+    beside = own
+    if weights is not None and not is_unfinished:
+        beside = record.RunRecord(_folder(weights))
+    if not flags.do_train:
+        flags, changes = flags_lib.with_remembered(flags, beside.flags)
+        if changes:
+            texts = [f"--{name}={value}" for name, value in changes.items()]
+            logging.info("as the model was trained: %s", " ".join(texts))
+        if is_unfinished:  # Its files are those that its training began with.
+            names = ("bert_config_file", "vocab_file", "do_lower_case")
+            given = {name: own.flags.get(name) for name in names}
+            flags = config_flags.replace_unchecked(flags, **given)
+            weights = own.flags.get("init_checkpoint")
+    elif weights is not None:
+        model_directory.check_not_the_start(
+            output_dir, weights, is_grid=flags.is_grid
+        )
+    start = pretrained.open_start(
+        output_dir=output_dir if uses_own else None,
+        init_checkpoint=weights,
+        bert_config_file=flags.bert_config_file,
+        vocab_file=flags.vocab_file,
+        do_lower_case=flags.do_lower_case,
+        bilstm_size=flags.bilstm_size,
+        max_seq_length=flags.max_seq_length,
+        init_layers=flags.init_layers or (),
+    )
+    given = GivenModel(
+        start=_with_plain_tokenizer(start, added_tokens),
+        record=beside,
+        unfinished_dir=output_dir if is_unfinished else None,
+    )
+    return given, flags
+
+
+def read(weights: str, flag: str = "init_checkpoint") -> GivenModel:
+    """Opens a model that `flag` names, such as a teacher.
+
+    Raises:
+      InputError: there is no model, or something of it is missing.
+    """
+    start = pretrained.open_start(
+        output_dir=None, init_checkpoint=weights, max_seq_length=None, flag=flag
+    )
+    return GivenModel(
+        start=_with_plain_tokenizer(start, ()),
+        record=record.RunRecord(_folder(weights)),
+    )
+
+
+def _with_plain_tokenizer(
+    start: pretrained.Start, added_tokens: Sequence[str]
+) -> pretrained.Start:
+    vocabulary = start.tokenizer.vocabulary
+    new = [token for token in added_tokens if token not in vocabulary.ids]
+    if new:
+        vocabulary = vocabulary.with_tokens(new)
+    tokenizer = plain_wordpiece.PlainTokenizer(
+        vocabulary, **start.tokenizer.settings
+    )
+    size = max(start.config.vocab_size, len(vocabulary))
+    config = dataclasses.replace(start.config, vocab_size=size)
+    return dataclasses.replace(start, tokenizer=tokenizer, config=config)
+
+
+def _folder(weights: str) -> str:
+    return file_system.folder_of(hub.local(weights))
+
+
+def _warn_of_other_model(output_dir: str, given: str | None) -> None:
+    if given is not None and not file_system.real(given).startswith(
+        file_system.real(output_dir)
+    ):
+        logging.warning(
+            "using the model in --output_dir=%s, not --init_checkpoint=%s",
+            output_dir,
+            given,
+        )

@@ -1,0 +1,192 @@
+"""A model on its devices: built, loaded, restored, predicting, saved."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import keras
+import numpy as np
+from absl import logging
+
+from data import length_groups
+from data.features import Features
+from data.tokenization import wordpiece
+from finetuning import devices as devices_lib
+from finetuning import head as heads
+from foundation import errors
+from modeling.config import BertConfig
+from training import inference, loop
+from weights import model_directory, pretrained
+
+
+class Network:
+    """An encoder with a head.
+
+    Attributes:
+      head: what it computes on the encoder.
+      model: the Keras model.
+    """
+
+    def __init__(
+        self,
+        head: heads.Head,
+        config: BertConfig,
+        *,
+        devices: devices_lib.Devices,
+        max_seq_length: int,
+        **options: Any,
+    ):
+        """Builds the model with random weights.
+
+        Args:
+          head: what it computes on the encoder.
+          config: the hyperparameters.
+          devices: the devices.
+          max_seq_length: length of the longest sequence, in tokens.
+          **options: see Head.build.
+        """
+        self.head = head
+        self.lengths = devices.batch_lengths(max_seq_length)
+        with devices.strategy.scope():
+            self.model = head.build(
+                config, dtype=devices.dtype_policy, **options
+            )
+        self._predictor = inference.Predictor(
+            head,
+            self.model,
+            strategy=devices.strategy,
+            jit_compile=devices.uses_xla,
+        )
+
+    def warm_start(
+        self, start: pretrained.Start, *, labels: Sequence[str] | None
+    ) -> None:
+        """Assigns the pre-trained weights that a training starts from.
+
+        If they are of other `labels` than the head's, or of these in another
+        order, the output layer is new.
+        """
+        own = list(self.head.labels or ())
+        is_new = labels is not None and list(labels) != own
+        if is_new:
+            logging.info(
+                "a new output layer is trained for %s; the model to start from "
+                "has one for %s",
+                errors.listed(own or ["one value"]),
+                errors.listed(labels or ()),
+            )
+        pretrained.assign(
+            self.model,
+            start.init_checkpoint,
+            tokenizer=start.tokenizer,
+            init_layers=start.init_layers,
+            new_output_layer=is_new,
+        )
+
+    def load(
+        self, weights: str | None, tokenizer: wordpiece.Tokenizer | None = None
+    ) -> None:
+        """Assigns the weights of a model that was trained for the task.
+
+        Args:
+          weights: a model directory or a checkpoint; None is refused.
+          tokenizer: tokenizer of the texts, which must be the model's.
+
+        Raises:
+          InputError: weights is None or was not trained for the task.
+        """
+        weights = pretrained.require_weights(weights)
+        report = pretrained.assign(self.model, weights, tokenizer=tokenizer)
+        assert report is not None  # There are weights.
+        if report.initialized:
+            raise errors.InputError(
+                f"{weights} has not been trained for this task: "
+                f"{errors.listed(report.initialized)} are missing; --do_train"
+            )
+
+    def restore(self, directory: str) -> int:
+        """Assigns the last checkpoint of a training; returns its step.
+
+        The step is 0 if the directory has no checkpoint.
+        """
+        return loop.restore_model(self.model, directory) or 0
+
+    def predict(
+        self,
+        features: Features,
+        batch_size: int,
+        *,
+        weights_change: bool = False,
+    ) -> dict[str, np.ndarray]:
+        """Returns the outputs by name, and the constants of the head.
+
+        Args:
+          features: R rows of T tokens.
+          batch_size: rows per batch.
+          weights_change: see Predictor.while_weights_change.
+
+        Returns:
+          Arrays [R, ...] in the order of the rows; [T, ...] of the tokens, if
+          the head is `per_token`.
+        """
+        constants = {
+            name: keras.ops.convert_to_numpy(value)
+            for name, value in self.head.constants(self.model).items()
+        }
+        if not len(features):
+            return constants
+        batches = length_groups.OrderedBatches(
+            features, batch_size=batch_size, lengths=self.lengths
+        )
+        predictor = self._predictor
+        with (
+            predictor.while_weights_change()
+            if weights_change
+            else nullcontext()
+        ):
+            if not self.head.per_token:
+                return predictor(batches, len(features)) | constants
+            values = predictor.batches(batches, len(features))
+            return by_token(values, features.row_splits) | constants
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the weights."""
+        sha = hashlib.sha256()
+        for variable in self.model.weights:
+            sha.update(keras.ops.convert_to_numpy(variable).tobytes())
+        return sha.hexdigest()
+
+    def save(self, directory: str, tokenizer: wordpiece.Tokenizer) -> None:
+        """Writes a model directory that transformers reads."""
+        model_directory.save(
+            self.model,
+            directory,
+            tokenizer,
+            labels=self.head.labels,
+            problem_type=self.head.problem_type,
+        )
+
+
+def by_token(
+    batches: Iterable[dict[str, np.ndarray]], splits: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Returns values [T, ...] of tokens, from values [B, S, ...] of batches.
+
+    Args:
+      batches: the values by name, with the `example_index` of each row.
+      splits: int64 [R + 1]; the tokens of row i are [splits[i], splits[i + 1]).
+    """
+    joined: dict[str, np.ndarray] = {}
+    for values in batches:
+        rows = values.pop("example_index")
+        length = next(iter(values.values())).shape[1]
+        positions = splits[rows][:, None] + np.arange(length)
+        is_token = positions < splits[rows + 1][:, None]
+        for name, value in values.items():
+            if name not in joined:
+                shape = (splits[-1], *value.shape[2:])
+                joined[name] = np.zeros(shape, value.dtype)
+            joined[name][positions[is_token]] = value[is_token]
+    return joined

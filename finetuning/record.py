@@ -1,0 +1,208 @@
+"""What a directory of fine-tuning remembers: one journal, output_dir/run.json.
+
+    {"flags": {"learning_rate": "5e-05,3e-05", ...},     of the training
+     "made_from": {"train": SHA-256, "labels": [...]},   what it has read
+     "runs": {"lr5e-05_batch32_epochs3.0_seed1": {"step": 345, "seconds": 60.2,
+              "values": {"score": 0.9, ...}, "failed": ""}, ...},
+     "best": {"run": "lr5e-05_batch32_epochs3.0_seed1", "step": 345},
+     "evaluations": {"dev": {"values": {"accuracy": 0.9, ...}, "note": "",
+                     "by_label": []}},                   of the model there
+     "sets": {"test": {"path": ..., "digest": ..., "examples": 408}}}
+
+A run is among "runs" when it has ended and its model, if it is the best, is
+written: save the model, then the journal, then remove the checkpoints. Killed
+anywhere, the same command continues from what the journal says.
+"""
+
+import fcntl
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, TextIO
+
+from absl import logging
+
+from foundation import (
+    atomic,
+    config_flags,
+    errors,
+    file_system,
+    metadata,
+    stamp,
+)
+
+NAME, LOCK = "run.json", ".training.lock"
+SCORE = "score"  # The metric by which runs are compared.
+# The flags that the name of a run tells: a grid may get more of their values.
+_AXES = (
+    "learning_rate",
+    "train_batch_size",
+    "num_train_epochs",
+    "random_seed",
+    "num_seeds",
+)
+_LOCKS: dict[str, TextIO] = {}  # The files that this process has locked.
+
+
+class RunRecord:
+    """The journal of a directory; read once, written at each change."""
+
+    def __init__(self, directory: str, *, is_chief: bool = True):
+        """Reads the journal, if there is one; only the chief ever writes."""
+        self.directory = directory
+        self.is_chief = is_chief
+        self._path = os.path.join(directory, NAME)
+        self._values: dict[str, Any] = (
+            metadata.read_if_present(self._path, metadata.Object) or {}
+        )
+
+    @property
+    def flags(self) -> Mapping[str, Any]:
+        """The flags of the training, {} without one."""
+        return self._values.get("flags", {})
+
+    @property
+    def made_from(self) -> Mapping[str, Any]:
+        """What the training has read: digests, labels, sizes."""
+        return self._values.get("made_from", {})
+
+    @property
+    def runs(self) -> Mapping[str, Mapping[str, Any]]:
+        """The results of the runs that have ended, by name."""
+        return self._values.get("runs", {})
+
+    @property
+    def best(self) -> Mapping[str, Any]:
+        """The run whose weights the directory has, and their step."""
+        return self._values.get("best", {})
+
+    @property
+    def evaluations(self) -> Mapping[str, Mapping[str, Any]]:
+        """What is known of the model in the directory, by set."""
+        return self._values.get("evaluations", {})
+
+    @property
+    def sets(self) -> Mapping[str, Mapping[str, Any]]:
+        """The sets that the model was trained on and has predicted."""
+        return self._values.get("sets", {})
+
+    def begin(self, flags: Any, made_from: Mapping[str, Any]) -> None:
+        """Reserves the directory for a training that begins or continues.
+
+        Raises:
+          InputError: another process trains there, or a training there read
+            other files or had other flags. A single run that was stopped may
+            go on with other flags that do not affect what it reads.
+        """
+        if self.is_chief:
+            lock(self.directory)
+        now = stamp.facts("records", made_from)
+        now |= config_flags.affecting(flags, "records", "result")
+        before = {**self.flags, **self.made_from}
+        was_grid = before.get("num_seeds", 1) > 1 or any(
+            "," in str(before.get(name)) for name in _AXES
+        )
+        changes = now.difference(before)
+        if flags.is_grid and was_grid:
+            changes = [x for x in changes if x.setting.name not in _AXES]
+        if not (self.runs or flags.is_grid):
+            for change in changes:
+                logging.warning("the training goes on otherwise: %s", change)
+            changes = [x for x in changes if x.forbids_resuming]
+        stamp.refuse(
+            changes,
+            f"{self.directory} has a training that began so; take another "
+            "--output_dir",
+        )
+        values = config_flags.flat_values(flags)
+        self._write(flags=values, made_from=dict(made_from))
+
+    def finish(self, run: str, result: Mapping[str, Any]) -> None:
+        """Notes the result of a run that has ended.
+
+        Args:
+          run: name of the run.
+          result: "step", "seconds", "values" by name, and why it "failed" or
+            "". If it is the best, the directory has its weights.
+        """
+        best = self.best
+        changes: dict[str, Any] = {}
+        if self.is_best(run, result):
+            best = {"run": run, "step": result["step"]}
+            changes["evaluations"] = {}  # They are of another model.
+        runs = {**self.runs, run: dict(result)}
+        self._write(runs=runs, best=best, **changes)
+
+    def is_best(self, run: str, result: Mapping[str, Any]) -> bool:
+        """Returns whether no other run that has ended is as good."""
+        if result["failed"]:
+            return False
+        others = [
+            other["values"].get(SCORE, 0.0)
+            for name, other in self.runs.items()
+            if name != run and not other["failed"]
+        ]
+        return all(result["values"].get(SCORE, 0.0) > x for x in others)
+
+    def check_any(self, runs: Iterable[str]) -> None:
+        """Raises InputError with the first reason if all these have failed."""
+        reasons = [self.runs[run]["failed"] for run in runs]
+        if all(reasons):
+            raise errors.InputError(reasons[0])
+
+    def remember(self, values: Mapping[str, Any]) -> None:
+        """Adds flags for later commands, such as a threshold."""
+        self._write(flags={**self.flags, **values})
+
+    def note_set(self, split: str, **values: Any) -> None:
+        """Notes a set that the model was trained on, or has predicted."""
+        self._write(sets={**self.sets, split: values})
+
+    def note_evaluation(self, split: str, **values: Any) -> None:
+        """Notes an evaluation of the model in the directory."""
+        self._write(evaluations={**self.evaluations, split: values})
+
+    def _write(self, **changes: Any) -> None:
+        self._values = {**self._values, **changes}
+        if self.is_chief:
+            file_system.make_folder(self.directory)
+            atomic.write_json(self._path, self._values)
+
+
+def lock(directory: str) -> None:
+    """Reserves a directory for the training of this process, until it ends.
+
+    The system releases the lock when the process ends, however it ends. A
+    bucket, and a disk without locks, are not reserved.
+
+    Raises:
+      InputError: another process is training there.
+    """
+    path = os.path.join(directory, LOCK)
+    if file_system.is_remote(path) or os.path.realpath(path) in _LOCKS:
+        return
+    file_system.make_folder(directory)
+    # Not flock: a worker process would keep the lock of its killed parent.
+    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        file.seek(0)
+        owner = file.read().strip() or "another process"
+        file.close()
+        raise errors.InputError(
+            f"--output_dir={directory}: {owner} is training there; wait for "
+            "its end, stop it, or choose another --output_dir"
+        ) from None
+    except OSError as error:
+        logging.info("%s: not reserved for this run: %s", directory, error)
+    _LOCKS[os.path.realpath(path)] = file
+    with file_system.naming(path):
+        file.truncate(0)
+        file.write(
+            f"{os.path.basename(sys.argv[0])} (process {os.getpid()} on "
+            f"{socket.gethostname()}, since {time.strftime('%F %T')})\n"
+        )
+        file.flush()

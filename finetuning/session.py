@@ -1,0 +1,290 @@
+"""What a command needs to compute: devices, networks, features, evaluations."""
+
+import functools
+import os
+from typing import Any
+
+from absl import logging
+
+from data import features as features_lib
+from finetuning import devices as devices_lib
+from finetuning import given_model, record, task
+from finetuning import head as heads
+from finetuning import network as networks
+from foundation import atomic, file_system
+from training import metric_writer
+from weights import checkpoint_sources, model_directory
+
+RESULTS = "eval_results.txt"
+# The names of the records, as google-research/bert has them.
+_RECORDS = {"train": "train", "dev": "eval"}
+# While training, smaller sets are predicted without copies of the weights,
+# whose making takes longer.
+_FEW_TOKENS = 50_000
+
+
+class Session:
+    """The devices, the directory and the task of a command.
+
+    Attributes:
+      flags: the flags.
+      task: the task with its sets.
+      devices: the devices.
+      record: the journal of --output_dir.
+    """
+
+    def __init__(self, flags: Any, task: task.Task):
+        """Opens the devices; `task` has been read and checked.
+
+        Raises:
+          InputError: the directory has another model, a device is missing, or
+            a batch cannot be divided.
+        """
+        model_directory.check_output_dir(flags.output_dir, task.model.config)
+        self.flags, self.task = flags, task
+        self.devices = devices_lib.open_devices(flags.devices, flags.output_dir)
+        sizes = {"predict_batch_size": flags.predict_batch_size}
+        if task.dev_sets:
+            sizes["eval_batch_size"] = flags.evaluation_batch_size
+        self.devices.check_batch_sizes(
+            flags.train_batch_size if flags.do_train else (),
+            flags.loop,
+            **sizes,
+        )
+        self.record = record.RunRecord(
+            flags.output_dir,
+            is_chief=self.devices.is_chief and not flags.loop.dry_run,
+        )
+        # The evaluations of the best weights and of the last, by their step.
+        self._evaluations: dict[Any, task.Evaluation] = {}
+
+    @property
+    def is_writer(self) -> bool:
+        """Whether this process writes the files of the command."""
+        return self.record.is_chief
+
+    @functools.cached_property
+    def head(self) -> heads.Head:
+        """The head of the task."""
+        return self.task.head()
+
+    def build(
+        self,
+        seed: int,
+        model: given_model.GivenModel | None = None,
+        head: heads.Head | None = None,
+    ) -> networks.Network:
+        """Builds a network with random weights of a seed.
+
+        It has the size of `model` and the head `head`, by default those of the
+        task.
+        """
+        start, flags = (model or self.task.model).start, self.flags
+        return networks.Network(
+            head or self.head,
+            start.config,
+            devices=self.devices,
+            max_seq_length=flags.max_seq_length,
+            seed=seed,
+            attention=start.attention,
+            bilstm_size=start.bilstm_size,
+            recompute="blocks" if flags.loop.recompute else "nothing",
+        )
+
+    def load(self) -> tuple[networks.Network, int]:
+        """Loads the model of a command that does not train, and its step."""
+        model = self.task.model
+        network = self.build(self.flags.random_seed)
+        if model.unfinished_dir is None:
+            network.load(model.weights, self.task.tokenizer)
+            return network, model.step
+        step = network.restore(model.unfinished_dir)
+        logging.info(
+            "using the checkpoint of step %d in %s, whose training has not "
+            "ended",
+            step,
+            model.unfinished_dir,
+        )
+        return network, step
+
+    @functools.cached_property
+    def made_from(self) -> dict[str, Any]:
+        """What a training reads: digests of sets and weights, settings."""
+        model, task, teacher = (
+            self.task.model,
+            self.task,
+            self.flags.distillation.teacher_dir,
+        )
+        digests = {
+            split: examples.summary.digest
+            for split, examples in task.sets.items()
+            if not split.startswith("test")
+        }
+        if model.weights is not None:
+            digests["init_checkpoint contents"] = checkpoint_sources.digest(
+                model.weights
+            )
+        if teacher is not None:
+            digests["teacher_dir contents"] = checkpoint_sources.digest(teacher)
+        return {
+            **digests,
+            "tokenizer": features_lib.tokenizer_recipe(task.tokenizer),
+            "precision in fact": self.devices.precision,
+            **task.settings,
+        }
+
+    def features(self, split: str) -> features_lib.Features:
+        """Returns the features of a set with targets.
+
+        They are kept as records in --output_dir, unless a record cannot hold
+        an example, and made again when something has changed.
+        """
+        task, examples = self.task, self.task.sets[split]
+        has_records = task.sequences != "windows" and self.is_writer
+        kind, _, suffix = split.partition("_")
+        cache = features_lib.FeatureCache(
+            self.flags.output_dir if has_records else None,
+            "_".join(filter(None, [_RECORDS[kind], suffix])),
+            task.records,
+            task.tokenizer,
+            {"examples": examples.summary.digest, **task.settings},
+        )
+        features = cache.read()
+        if features is None:
+            with cache.notice():
+                features = task.features(
+                    ((example, task.encode(example)) for example in examples),
+                    with_targets=True,
+                )
+            cache.write(features)
+        return features
+
+    @functools.cached_property
+    def _dev(self) -> dict[str, task.Encoded]:
+        """The development sets, in memory."""
+        sets = {}
+        for split in self.task.dev_sets:
+            examples = list(self.task.sets[split])
+            sets[split] = task.Encoded(self.task, examples)
+            sets[split].features = self.features(split)
+        return sets
+
+    def evaluate(
+        self,
+        network: networks.Network,
+        trained: Any = None,
+        *,
+        is_training: bool = False,
+    ) -> task.Evaluation:
+        """Evaluates a network on the development sets.
+
+        Args:
+          network: the network.
+          trained: identifies its weights, which are evaluated once; None for
+            other weights.
+          is_training: whether its weights will change and be evaluated again.
+
+        Returns:
+          The evaluation of the first set, with the metrics of the others, whose
+          names begin with that of the set, as in "mismatched_accuracy".
+        """
+        kept = self._evaluations
+        if trained in kept:
+            return kept[trained]
+        sets = [encoded.features for encoded in self._dev.values()]
+        num_tokens = sum(int(features.sizes.sum()) for features in sets)
+        weights_change = is_training and num_tokens < _FEW_TOKENS
+        first, values = None, dict[str, float]()
+        for split, encoded in self._dev.items():
+            outputs = network.predict(
+                encoded.features,
+                self.flags.evaluation_batch_size,
+                weights_change=weights_change,
+            )
+            found = self.task.evaluate(self.task.sets[split], encoded, outputs)
+            if first is None:
+                first, values = found, dict(found.values)
+                continue
+            suffix = split.partition("_")[2]
+            values |= {
+                f"{suffix}_{name}": value
+                for name, value in found.values.items()
+                if name != record.SCORE  # Runs are compared by the first.
+            }
+        assert first is not None
+        evaluation = task.Evaluation(**{**vars(first), "values": values})
+        # Another graph may round otherwise while the weights change.
+        if trained is not None and not weights_change:
+            best = sorted(kept, key=lambda x: kept[x].values[record.SCORE])[-1:]
+            self._evaluations = {x: kept[x] for x in best}
+            self._evaluations[trained] = evaluation
+        return evaluation
+
+    def note_evaluation(
+        self, split: str, evaluation: task.Evaluation, step: int
+    ) -> None:
+        """Writes what is known of a set: metrics and the files of the task.
+
+        Those of development sets go to eval_results.txt and report.html.
+        """
+        from finetuning import card, report  # Matplotlib takes a second.
+
+        is_dev, values = split.startswith("dev"), evaluation.values
+        if values:
+            logging.info(
+                "results on %s: %s",
+                self.task.sets[split].path,
+                metric_writer.in_words(values),
+            )
+            if evaluation.note:
+                logging.info("  %s", evaluation.note)
+        if not self.is_writer:
+            return
+        files = dict(evaluation.files)
+        if values:
+            name = RESULTS if is_dev else f"scores_{split}.txt"
+            prefix = "eval" if is_dev else split
+            lines = {f"{prefix}_{name}": x for name, x in values.items()}
+            lines |= {"global_step": step} if is_dev else {}
+            text = "".join(f"{x} = {lines[x]}\n" for x in sorted(lines))
+            files.setdefault(name, text.encode())
+        file_system.make_folder(self.flags.output_dir)
+        for name, data in files.items():
+            path = os.path.join(self.flags.output_dir, name)
+            atomic.write_bytes(path, data)
+        if evaluation.found:
+            self.record.remember(evaluation.found)
+        self.note_set(split)
+        if is_dev:
+            report.write_evaluation(self, evaluation, step)
+        if self.record.best:  # The model was trained here.
+            if values:
+                self.record.note_evaluation(
+                    split,
+                    values=dict(evaluation.values),
+                    note=evaluation.note,
+                    by_label=[list(row) for row in evaluation.by_label],
+                )
+            card.write(self)
+
+    def note_set(self, split: str, **facts: Any) -> None:
+        """Notes in the journal what a set is, and further facts of it."""
+        examples = self.task.sets[split]
+        self.record.note_set(
+            split,
+            path=examples.path,
+            digest=examples.summary.digest,
+            examples=examples.summary.count,
+            **facts,
+        )
+
+    @property
+    def metrics_dir(self) -> str:
+        """The directory of the learning curves of the best run."""
+        run = self.record.best.get("run", "")
+        folder = os.path.join(self.flags.output_dir, "runs", run)
+        return (
+            folder
+            if file_system.is_folder(folder) and run
+            else (self.flags.output_dir)
+        )

@@ -1,0 +1,321 @@
+"""Training: the runs of a grid, each of them, and the model that is kept.
+
+    network, step = train_all(session)
+
+A grid has several learning rates, batch sizes, numbers of epochs or seeds. Its
+runs are in output_dir/runs/NAME; a single run is in output_dir itself. The name
+has all of these settings, so a grid that is extended finds the runs that it has
+trained already.
+"""
+
+import dataclasses
+import gc
+import itertools
+import math
+import os
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from data import length_groups
+from finetuning import distillation, learner, record
+from finetuning import flags as flags_lib
+from finetuning import network as networks
+from finetuning import session as sessions
+from foundation import errors
+from training import checkpoints, loop
+from training import strategy as strategies
+
+RUNS = "runs"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a grid, or the only one.
+
+    Attributes:
+      learning_rate: the peak learning rate.
+      batch_size: examples per training step, over all replicas.
+      epochs: passes over the training set.
+      seed: seed of weights, dropout and the order of the examples.
+      directory: directory of its checkpoints and metrics.
+    """
+
+    learning_rate: float
+    batch_size: int
+    epochs: float
+    seed: int
+    directory: str
+
+    @property
+    def name(self) -> str:
+        """The run in the journal and in names of folders."""
+        return f"{self.group}_seed{self.seed}"
+
+    @property
+    def group(self) -> str:
+        """What the runs with other seeds have in common."""
+        return (
+            f"lr{self.learning_rate!r}_batch{self.batch_size}"
+            f"_epochs{float(self.epochs)!r}"
+        )
+
+
+def plan(flags: flags_lib.FinetuningFlags) -> list[Run]:
+    """Returns the runs of a command, usually one."""
+    seeds = range(flags.random_seed, flags.random_seed + flags.num_seeds)
+    runs = [
+        Run(
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            epochs=epochs,
+            seed=seed,
+            directory=flags.output_dir,
+        )
+        for learning_rate, seed, batch_size, epochs in itertools.product(
+            flags.learning_rate,
+            seeds,
+            flags.train_batch_size,
+            flags.num_train_epochs,
+        )
+    ]
+    if not flags.is_grid:
+        return runs
+    folder = os.path.join(flags.output_dir, RUNS)
+    return [
+        dataclasses.replace(run, directory=os.path.join(folder, run.name))
+        for run in runs
+    ]
+
+
+def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
+    """Trains the runs that have not ended; returns the best network, its step.
+
+    A run that diverges has ended, too. A command that was killed continues with
+    the run that it was training, from its last checkpoint, and ends with the
+    same files.
+
+    Raises:
+      InputError: the directory has another training, or all runs diverge.
+    """
+    flags, journal = session.flags, session.record
+    runs = plan(flags)
+    journal.begin(flags, session.made_from)
+    network, trained = None, None
+    for number, run in enumerate(runs, 1):
+        which = f"run {number} of {len(runs)}: {run.name}"
+        if run.name in journal.runs:
+            logging.info("%s has been trained already", which)
+        else:
+            logging.info("%s", which)
+            # Two models need not fit into memory. The compiled step is in a
+            # cycle of references, which only the garbage collector frees.
+            network = None
+            gc.collect()
+            network, result = train(session, run)
+            trained = run.name
+            _finish(session, network, run, result)
+        _remove_checkpoints(session, run)
+    journal.check_any(run.name for run in runs)
+    if flags.is_grid and session.is_writer:
+        sys.stdout.write(table(runs, journal.runs))
+    best = journal.best
+    if flags.is_grid:
+        logging.info("kept: %s, step %d", best["run"], best["step"])
+    if network is None or trained != best["run"]:
+        network = None
+        gc.collect()
+        network = session.build(flags.random_seed)
+        network.load(flags.output_dir)
+    return network, best["step"]
+
+
+def _finish(
+    session: sessions.Session,
+    network: networks.Network,
+    run: Run,
+    result: Mapping[str, Any],
+) -> None:
+    """Keeps the model of a run that has ended, if it is the best so far.
+
+    The model is written before the journal names its run. A command that is
+    killed in between finds the run's last checkpoint, trains no step and writes
+    the model again.
+    """
+    if session.record.is_best(run.name, result) and session.is_writer:
+        network.save(session.flags.output_dir, session.task.tokenizer)
+    session.record.finish(run.name, result)
+    if session.record.best.get("run") == run.name:
+        for split in session.task.sets:
+            if not split.startswith("test"):
+                session.note_set(split)
+
+
+def _remove_checkpoints(session: sessions.Session, run: Run) -> None:
+    """Removes the checkpoints of a run that has ended, if none is kept."""
+    keeps_some = session.flags.loop.keep_checkpoint_max > 0
+    if keeps_some and not session.flags.is_grid:
+        return
+    strategies.wait_for_all(session.devices.strategy)  # They may read them.
+    if session.is_writer:
+        checkpoints.remove_all(run.directory)
+        checkpoints.remove_all(os.path.join(run.directory, checkpoints.BEST))
+
+
+def train(
+    session: sessions.Session, run: Run
+) -> tuple[networks.Network, dict[str, Any]]:
+    """Trains a run to its end, from its last checkpoint if it has one.
+
+    Returns:
+      The network with the weights of the run, those of the best evaluation if
+      there are evaluations every few steps; and the result for the journal.
+
+    Raises:
+      InputError: there is less than one step, or a single run diverges.
+    """
+    flags, task = session.flags, session.task
+    network = session.build(run.seed)
+    objective: Any = network.head
+    if flags.distillation.teacher_dir is None:
+        features = session.features("train")
+    else:
+        teacher = distillation.open_teacher(session)
+        features = distillation.with_targets(session, teacher)
+        objective = distillation.student(session)
+    task.model.start.check_segments(features)
+    num_examples = task.epoch_size(features)
+    # As google-research/bert counts them.
+    num_steps = int(num_examples / run.batch_size * run.epochs)
+    if num_steps < 1:
+        raise errors.InputError(
+            f"--train_batch_size={run.batch_size}: {num_examples} examples in "
+            f"{run.epochs:g} epoch(s) do not fill one batch; lower it, or "
+            "raise --num_train_epochs"
+        )
+    every = flags.eval_every_steps
+    if flags.evaluates_each_epoch and not every:
+        every = math.ceil(num_examples / run.batch_size)
+    batches = length_groups.endless_batches(
+        features,
+        batch_size=run.batch_size,
+        seed=run.seed,
+        lengths=network.lengths,
+    )
+    result: dict[str, Any] = {"values": {}, "failed": ""}
+    try:
+        loop.train(
+            learner.make_learner(
+                flags,
+                objective,
+                network.model,
+                strategy=session.devices.strategy,
+                learning_rate=run.learning_rate,
+                num_train_steps=num_steps,
+                num_warmup_steps=int(num_steps * flags.warmup_proportion),
+                rate_factors=learner.layer_factors(
+                    network.model, flags.layer_decay
+                ),
+            ),
+            strategy=session.devices.strategy,
+            phases=[loop.Phase(num_steps, batches)],
+            options=loop.Options(
+                output_dir=run.directory,
+                seed=run.seed,
+                flags=flags.loop,
+                log_every=learner.steps_per_line(num_steps),
+                selection=loop.Selection(
+                    every=every,
+                    keeps_best=flags.eval_every_steps > 0,
+                    metric=record.SCORE,
+                    higher_is_better=True,
+                    patience=flags.early_stopping_patience,
+                ),
+                jit_compile=session.devices.uses_xla,
+                compile_functions=session.devices.compiles_functions(num_steps),
+            ),
+            hooks=_Hooks(session, network, run),
+        )
+    except loop.Diverged as error:
+        if not flags.is_grid:
+            raise
+        logging.warning("%s: %s", run.name, error.reason)
+        result |= {"step": error.step, "seconds": error.seconds}
+        return network, result | {"failed": error.reason}
+    best = os.path.join(run.directory, checkpoints.BEST)
+    folder = best if flags.eval_every_steps else run.directory
+    result["step"] = network.restore(folder)
+    result["seconds"] = loop.training_seconds(run.directory)
+    if flags.is_grid:
+        values = session.evaluate(network, (run.name, result["step"])).values
+        result["values"] = dict(values)
+        if not math.isfinite(values[record.SCORE]):
+            result["failed"] = (
+                f"step {result['step']}: the score on the development set is "
+                f"{values[record.SCORE]}"
+            )
+    return network, result
+
+
+class _Hooks(loop.Hooks):
+    """What the loop calls in a run."""
+
+    def __init__(
+        self, session: sessions.Session, network: networks.Network, run: Run
+    ):
+        self._session, self._network, self._run = session, network, run
+
+    def warm_start(self) -> None:
+        """See loop.Hooks."""
+        model = self._session.task.model
+        self._network.warm_start(model.start, labels=model.labels)
+
+    def evaluate(self, phase: int, step: int) -> Mapping[str, float]:
+        """See loop.Hooks."""
+        return self._session.evaluate(
+            self._network, (self._run.name, step), is_training=True
+        ).values
+
+
+def table(runs: Sequence[Run], results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns the results of a grid as lines of text.
+
+    A line for each run, with its metrics or why it failed; then for each group
+    of runs that differ in their seeds the best, mean, median and deviation of
+    the score.
+    """
+    lines = []
+    for run in runs:
+        result = results[run.name]
+        values = [f"{k}={x:.4f}" for k, x in result["values"].items()]
+        lines.append(f"{run.name}  {result['failed'] or '  '.join(values)}")
+    for group, statistic in summary(runs, results).items():
+        texts = [f"{name} {x:.4f}" for name, x in statistic.items()]
+        lines.append(f"{group}  score: {', '.join(texts)}")
+    return "\n".join(lines) + "\n"
+
+
+def summary(
+    runs: Sequence[Run], results: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, float]]:
+    """Returns the statistics of the scores of each group of several runs."""
+    groups: dict[str, list[float]] = {}
+    for run in runs:
+        result = results[run.name]
+        if not result["failed"]:
+            groups.setdefault(run.group, []).append(
+                result["values"][record.SCORE]
+            )
+    return {
+        group: {
+            "best": max(scores),
+            "mean": statistics.fmean(scores),
+            "median": statistics.median(scores),
+            "deviation": statistics.stdev(scores),
+        }
+        for group, scores in groups.items()
+        if len(scores) > 1
+    }

@@ -1,0 +1,71 @@
+"""The files for GLUE's server: CoLA.tsv ..., and submission.zip of all.
+
+A file is "index TAB prediction". Of WNLI, every prediction is the most frequent
+label of the training set, as in the paper.
+"""
+
+import os
+import typing
+import zipfile
+from collections.abc import Sequence
+
+from absl import logging
+
+from foundation import atomic, copies, file_system
+from tasks.classification import label_kinds, tables
+
+if typing.TYPE_CHECKING:
+    from tasks.classification.task import Classification
+
+ARCHIVE = "submission.zip"
+_MNLI_MISMATCHED = "MNLI-mm.tsv"
+_LARGEST = 5.0  # The scale of STS-B begins at 0.
+_WNLI_MAJORITY = "0"  # 323 of 635 examples of WNLI's training set.
+
+
+def file_names() -> list[str]:
+    """Returns the names of all files that GLUE's server expects."""
+    names = [table.submission for table in tables.TASKS.values()]
+    return sorted([*filter(None, names), _MNLI_MISMATCHED])
+
+
+def lines(
+    task: "Classification",
+    examples: Sequence[tables.Sentence],
+    predictions: Sequence[str],
+) -> str:
+    """Returns the lines of consecutive examples."""
+    if isinstance(task.kind, label_kinds.Value):
+        values = [min(max(float(x), 0.0), _LARGEST) for x in predictions]
+        predictions = [f"{value:.3f}" for value in values]
+    elif task.table is tables.TASKS["wnli"]:
+        predictions = [_WNLI_MAJORITY] * len(predictions)
+    pairs = zip(examples, predictions, strict=True)
+    return "".join(f"{example.id}\t{text}\n" for example, text in pairs)
+
+
+def write(task: "Classification", split: str, data: bytes) -> None:
+    """Writes the file of a set, and the archive once all files exist."""
+    name, folder = task.table.submission, task.flags.glue_submission
+    # --test_file may name the mismatched set.
+    set_name = f"{split} {os.path.basename(task.sets[split].path)}"
+    if task.table is tables.TASKS["mnli"] and "mismatched" in set_name:
+        name = _MNLI_MISMATCHED
+    file_system.make_folder(folder)
+    atomic.write_bytes(
+        os.path.join(folder, name), b"index\tprediction\n" + data
+    )
+    paths = [os.path.join(folder, x) for x in file_names()]
+    missing = [x for x in paths if not file_system.exists(x)]
+    if missing:
+        names = ", ".join(map(os.path.basename, missing))
+        logging.info("%s: missing %s", folder, names)
+        return
+    archive = os.path.join(folder, ARCHIVE)
+    with (
+        atomic.replacing(archive, on_disk=True) as temporary,
+        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file,
+    ):
+        for path in paths:
+            file.write(copies.local(path), os.path.basename(path))
+    logging.info("%s: complete", archive)
