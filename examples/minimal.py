@@ -20,13 +20,13 @@ import numpy as np
 from scipy import special
 
 import bert  # noqa: F401  Makes the folders of the checkout importable.
-from data import docstrings, examples, features, length_groups, workers
+from data import docstrings, features, length_groups, workers
 from data.pretraining import generation, recipe, settings
 from data.tokenization import normalization, vocabulary, wordpiece
 from data.tokenization import wordpiece_learner as learner
 from foundation import config_flags
 from modeling import config, models
-from tasks.classification import objective
+from tasks.classification import heads, label_kinds
 from tasks.pretraining import objectives, pretraining_data
 from training import inference, loop, optimizers, step, strategy
 from weights import model_directory, pretrained
@@ -154,13 +154,9 @@ def read_labeled(folder, name, tokenizer) -> features.Features:
 
 def classify(bert_config, folder, train_set, held_out, devices, steps) -> None:
     """Fine-tunes all weights, and a layer on the output of [CLS] (3.2, 4.1)."""
-    task = objective.ClassificationObjective(
-        config=bert_config,
-        kind=examples.CLASSIFICATION,
-        labels=docstrings.PACKAGES,
-    )
+    task = heads.head_of(label_kinds.OneOf(docstrings.PACKAGES))
     with devices.scope():
-        model = task.make_model(seed=SEED)
+        model = task.build(bert_config, seed=SEED)
     pretrained.assign(model, f"{folder}/pretrained")  # All but the new layer.
     # The texts of a batch have similar lengths, so there is little padding.
     lengths = length_groups.permitted_lengths(PARAGRAPH)

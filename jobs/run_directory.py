@@ -25,6 +25,7 @@ import keras
 import msgspec
 from absl import logging
 
+from finetuning import record
 from foundation import (
     atomic,
     config_flags,
@@ -129,6 +130,8 @@ def flags(output_dir: str) -> dict[str, Any]:
 
 def training_flags(output_dir: str) -> dict[str, Any]:
     """Returns the flags of the training in a directory, {} without one."""
+    if journal := record.RunRecord(output_dir).flags:
+        return dict(journal)
     all_flags = flags(output_dir)
     return all_flags if all_flags.get("do_train") else {}
 

@@ -29,7 +29,7 @@ from foundation import atomic, config_flags, errors
 from jobs.task_model import TaskModel
 from serving import keras_layers, opened_model
 from serving.opened_model import OpenedModel
-from tasks.classification import outcomes, sentence_tasks
+from tasks.classification import outcomes, tables
 from tasks.fill_mask import masked_words
 from tasks.ner import tagging
 from tasks.ner.tagger import Tagger
@@ -477,7 +477,7 @@ class SentenceModel(Model):
         self.task = kinds.KINDS[loaded.kind].export_name
         self._problem_type = kinds.KINDS[loaded.kind].problem_type
         if "task_name" in self._trained:  # Else they are not known.
-            self._are_pairs = sentence_tasks.has_pairs(self._trained)
+            self._are_pairs = tables.has_pairs(self._trained)
         if loaded.kind != examples.REGRESSION:
             self.labels = list(loaded.labels)
 

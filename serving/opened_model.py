@@ -18,8 +18,7 @@ from jobs import source as source_lib
 from jobs.task_model import Builder, Objective, TaskModel
 from modeling import heads, layers, models, variables
 from tasks.classification.objective import ClassificationObjective
-from tasks.classification.settings import LongTexts
-from tasks.classification.task import windows_of
+from tasks.classification.settings import windows_of
 from tasks.features import feature_extraction
 from tasks.ner import tag_spans, tagging
 from tasks.ner.settings import WindowSettings
@@ -250,7 +249,7 @@ class OpenedModel:
         """
         if not self.options.new_head:
             return dict(self.trained)
-        names = {x.name for x in dataclasses.fields(LongTexts)}
+        names = ("long_texts", "doc_stride")
         return {k: x for k, x in self.trained.items() if k in names}
 
     @property
@@ -331,12 +330,12 @@ class OpenedModel:
             count = self.source.tensors[_SCORES].shape[0]
             labels = examples.unnamed(count)
         outputs = () if kind == examples.REGRESSION else labels
-        long_texts = LongTexts.of_training(self.trained)
+        pooling, windows = windows_of(self.trained, self.max_seq_length) or (
+            None,
+            None,
+        )
         return SentenceModel(
-            self._load_kind(kind, outputs, long_texts.pooling),
-            kind,
-            labels,
-            windows_of(long_texts, self.max_seq_length),
+            self._load_kind(kind, outputs, pooling), kind, labels, windows
         )
 
     def multiple_choice_model(self) -> TaskModel:

@@ -19,7 +19,7 @@ from data.tokenization import wordpiece
 from foundation import errors
 from serving import model_inputs, question_answering, tagging, text_graph
 from serving.opened_model import OpenedModel
-from tasks.classification import sentence_tasks
+from tasks.classification import tables
 from tasks.fill_mask.masked_words import MASK
 from weights import kinds
 
@@ -38,7 +38,7 @@ class SentenceGraph(text_graph.TextGraph):
             self.labels = list(loaded.labels)
         has_pairs = opened.options.text_pair
         if has_pairs is None:
-            has_pairs = sentence_tasks.has_pairs(opened.trained)
+            has_pairs = tables.has_pairs(opened.trained)
             if not opened.trained:
                 logging.warning(
                     "%s: no run_config.json tells whether the model was "

@@ -203,6 +203,7 @@ class Choice(OneOf):
 
 
 OF_OWN_TABLES = {kind.name: kind for kind in (OneOf, Value, AnyOf)}
+KINDS = {**OF_OWN_TABLES, Choice.name: Choice}
 
 
 def find_labels(path: str, kind: type[OneOf], written: Any) -> list[str]:

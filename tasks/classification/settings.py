@@ -2,15 +2,31 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
+from data import features
 from finetuning import flags as flags_lib
 from foundation import config_flags, errors
 from tasks.classification import label_kinds, tables
 
 field = config_flags.field
 STANDARD_INPUT = "-"
+MOST_WINDOWS = 16  # Of a text, which bounds memory; what is behind is cut.
+
+
+def windows_of(
+    trained: Mapping[str, Any], max_seq_length: int
+) -> tuple[str, features.Windows] | None:
+    """Returns the pooling and the windows of a training, None if it cut texts.
+
+    `trained` are its flags, {} if they are unknown.
+    """
+    pooling = trained.get("long_texts") or "cut"
+    if pooling == "cut":
+        return None
+    stride = trained.get("doc_stride") or max(max_seq_length // 2, 1)
+    return pooling, features.Windows(stride, MOST_WINDOWS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ the file has is read.
 import dataclasses
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ _RAW_TSV = "raw"  # Tab-separated; quotation marks are text, as in GLUE.
 _BINARY = ("0", "1")
 _NLI = ("contradiction", "entailment", "neutral")
 _TWO_WAY = ("entailment", "not_entailment")
-_WHOLE = re.compile(r"(-?[0-9]+)\.0+")
+_WHOLE = re.compile(r"^(-?[0-9]+)\.0+$")  # 1.0 is the label 1.
 _TRUTHS = {"1": True, "true": True, "0": False, "false": False}
 Names = str | Sequence[str]
 
@@ -63,7 +62,7 @@ class Table:
       text, pair, label, id: names of columns; rows without id are numbered.
       flags: columns of 0 or 1, one for each label, instead of `label`.
       prefix: column of a text that is put before the first text.
-      endings: makes texts, of which one is right, from the cells of a row.
+      endings: makes the texts, of which one is right, of a row.
       only: column -> the value of the rows that are read.
       labels: names of the classes; () for a regression; None if the training
         set has them.
@@ -87,7 +86,7 @@ class Table:
     id: str | None = "index"
     flags: Sequence[str] = ()
     prefix: str | None = None
-    endings: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
+    endings: Callable[[text_files.Row], Sequence[str]] | None = None
     only: Mapping[str, str] = dataclasses.field(default_factory=dict)
     labels: Sequence[str] | None = _BINARY
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -103,11 +102,6 @@ class Table:
         """Whether examples have a second text."""
         return self.pair is not None or self.endings is not None
 
-    @property
-    def columns(self) -> list[Names]:
-        """The columns of texts that every file must have."""
-        return [x for x in (self.prefix, self.text, self.pair) if x]
-
     def read(self, paths: Sequence[str], split: str) -> Iterator[Sentence]:
         """Yields the examples of a set.
 
@@ -115,50 +109,38 @@ class Table:
           InputError: a column or a label is missing, or a cell is no text;
             names file and line.
         """
-        needs_label = not split.startswith(TEST)
+        is_labeled = not split.startswith(TEST)
         for number, row in enumerate(self._rows(paths)):
             if any(row.cells.get(k) != value for k, value in self.only.items()):
                 continue
-            text = _text(row, self.text)
+            text, others = row.text(_find(row, self.text)), tuple[str, ...]()
             if self.prefix is not None:
-                text = f"{_text(row, self.prefix)}: {text}"
-            others: Sequence[str] = ()
+                text = f"{row.text(self.prefix)}: {text}"
             if self.endings is not None:
-                try:
-                    others = tuple(self.endings(row.cells))
-                except KeyError as error:
-                    raise _no_column(row, error.args[0]) from None
-                except ValueError as error:
-                    raise errors.InputError(f"{row.where}: {error}") from None
+                others = tuple(self.endings(row))
             elif self.pair is not None:
-                others = (_text(row, self.pair),)
-            label = self._label(row, is_needed=needs_label)
+                others = (row.text(_find(row, self.pair)),)
             name = str(row.cells.get(self.id, number))
+            label = self._label(row, is_needed=is_labeled)
             yield Sentence(row.where, name, text, others, label)
 
     def _label(
         self, row: text_files.Row, *, is_needed: bool
     ) -> str | tuple[str, ...] | None:
         """Returns the label of a row; see Sentence."""
-        is_any = self.kind is label_kinds.AnyOf
         name = _find(row, self.flags[:1] or self.label)
-        if name is None:
-            if is_needed:
-                raise _no_column(row, self.flags[:1] or self.label)
+        if name not in row.cells and not is_needed:
             return None
         if self.flags:
-            return tuple(name for name in self.flags if _is_true(row, name))
-        value = row.cells[name]
-        if isinstance(value, list):
-            words = tuple(_word(row, name, x) for x in value)
-            is_one = len(words) == 1 and not is_any
-            return words[0] if is_one else words
-        if value is None:
-            return None
-        word = _word(row, name, value)
-        if is_any:
-            return tuple(filter(None, map(str.strip, word.split(","))))
-        return self.aliases.get(word, word)
+            return tuple(x for x in self.flags if _is_true(row, x))
+        words = [_WHOLE.sub(r"\1", x.strip()) for x in row.texts(name)]
+        if self.kind is label_kinds.AnyOf:
+            if not isinstance(row.cells[name], list):
+                words = [x.strip() for x in ",".join(words).split(",")]
+            return tuple(filter(None, words))
+        if len(words) > 1:
+            return tuple(words)
+        return self.aliases.get(words[0], words[0]) if words else None
 
     def _rows(self, paths: Sequence[str]) -> Iterator[text_files.Row]:
         if self.form != _RAW_TSV:
@@ -168,104 +150,58 @@ class Table:
             yield from self._raw_rows(path)
 
     def _raw_rows(self, path: str) -> Iterator[text_files.Row]:
-        rows = (row for row in text_files.read_tsv(path) if row.cells)
-        header, cut = [*self.header], 0
-        for row in rows:
-            is_header = _find(row._replace(cells=set(row.cells)), self.text)
-            if not header or (is_header and row.line == 1):
-                header = row.cells
+        header, num_cut = list(self.header), 0
+        for row in text_files.read_tsv(path):
+            if not row.cells:
                 continue
-            if len(row.cells) == len(header):
+            if not header or (row.line == 1 and self.text in row.cells):
+                header = row.cells
+            elif len(row.cells) == len(header):
                 cells = dict(zip(header, row.cells, strict=True))
                 yield row._replace(cells=cells)
             elif self.has_cut_rows:
-                cut += 1
+                num_cut += 1
             else:
                 raise errors.InputError(
                     f"{row.where}: {len(row.cells)} columns, but the header "
                     f"has {len(header)}"
                 )
-        if cut:
-            errors.warn_once(f"{path}: {cut} truncated row(s) are skipped")
+        if num_cut:
+            errors.warn_once(f"{path}: {num_cut} truncated row(s) are skipped")
 
 
-def _find(row: text_files.Row, names: Names) -> str | None:
+def _find(row: text_files.Row, names: Names) -> str:
     """Returns the first of alternative names that a row has."""
     names = [names] if isinstance(names, str) else names
-    return next((name for name in names if name in row.cells), None)
-
-
-def _no_column(row: text_files.Row, names: Names) -> errors.InputError:
-    shown = names if isinstance(names, str) else " or ".join(names)
-    return errors.InputError(
-        f"{row.where}: there is no column {shown!r}, only "
-        f"{errors.listed(map(repr, row.cells))}"
-    )
-
-
-def _text(row: text_files.Row, names: Names) -> str:
-    name = _find(row, names)
-    if name is None:
-        raise _no_column(row, names)
-    value = row.cells[name]
-    # JSON's null is an empty text, like an empty cell.
-    return "" if value is None else _as_text(row, name, value)
-
-
-def _word(row: text_files.Row, name: str, value: Any) -> str:
-    """Returns a label: JSON's true is "true", and 1.0 is the label "1"."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    word = _as_text(row, name, value).strip()
-    return _WHOLE.sub(r"\1", word) if _WHOLE.fullmatch(word) else word
+    return next((name for name in names if name in row.cells), names[0])
 
 
 def _is_true(row: text_files.Row, name: str) -> bool:
     """Returns whether a row has the label of a column of 0 or 1."""
-    if name not in row.cells:
-        raise _no_column(row, name)
-    word = _word(row, name, row.cells[name]).lower()
-    if word not in _TRUTHS:
+    words = [_WHOLE.sub(r"\1", x.strip().lower()) for x in row.texts(name)]
+    if len(words) != 1 or words[0] not in _TRUTHS:
         raise errors.InputError(
-            f"{row.where}: {name!r} is {word!r}, but must be 0 or 1, as a "
-            "column of --label_column"
+            f"{row.where}: {name!r} is {row.cells[name]!r:.40}, but must be 0 "
+            "or 1, as a column of --label_column"
         )
-    return _TRUTHS[word]
+    return _TRUTHS[words[0]]
 
 
-def _as_text(row: text_files.Row, name: str, value: Any) -> str:
-    is_text = isinstance(value, str | int | float)
-    is_nan = isinstance(value, float) and not math.isfinite(value)
-    if not is_text or is_nan or isinstance(value, bool):
-        raise errors.InputError(
-            f"{row.where}: {name!r} is no text but {value!r:.40}"
-        )
-    text = str(value)
-    if not text.isascii():
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:  # JSON can have "\ud800".
-            raise errors.InputError(
-                f"{row.where}: {name!r} holds {text[error.start]!r}, which is "
-                "no character"
-            ) from None
-    return text
-
-
-def _swag_endings(cells: Mapping[str, Any]) -> list[str]:
+def _swag_endings(row: text_files.Row) -> list[str]:
     """Returns the endings of SWAG's rows: sent2 "He", ending0 "ran."."""
-    if "ending4" in cells:
-        raise ValueError("a column 'ending4', but there are 4 endings")
-    return [f"{cells['sent2']} {cells[f'ending{i}']}".strip() for i in range(4)]
+    begin = row.text("sent2")
+    return [f"{begin} {row.text(f'ending{i}')}".strip() for i in range(4)]
 
 
-def _copa_endings(cells: Mapping[str, Any]) -> list[str]:
+def _copa_endings(row: text_files.Row) -> list[str]:
     """Returns the choices of COPA: "because ..." for a cause, "so ..."."""
     words = {"cause": "because", "effect": "so"}
-    if cells["question"] not in words:
-        raise ValueError(f"{cells['question']!r} is no cause or effect")
-    word = words[cells["question"]]
-    return [f"{word} {cells[name]}" for name in ("choice1", "choice2")]
+    word = words.get(question := row.text("question"))
+    if word is None:
+        raise errors.InputError(
+            f"{row.where}: the question is {question!r}, not cause or effect"
+        )
+    return [f"{word} {row.text(name)}" for name in ("choice1", "choice2")]
 
 
 def _glue(folder: str, **fields: Any) -> Table:
@@ -419,6 +355,14 @@ def name_of(task_name: str) -> str:
     """Returns the key in TASKS of a task, however users spell its name."""
     name = task_name.lower().replace("_", "-")
     return _OTHER_NAMES.get(name, name)
+
+
+def has_pairs(flags: Mapping[str, Any]) -> bool:
+    """Returns whether a training with these flags was of pairs of texts."""
+    if flags.get("text_pair_column"):
+        return True
+    table = TASKS.get(name_of(flags.get("task_name") or ""))
+    return table is not None and table.has_pairs
 
 
 def find_released(

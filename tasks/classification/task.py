@@ -29,13 +29,11 @@ from finetuning import given_model
 from finetuning import task as tasks
 from foundation import errors, file_system
 from tasks.classification import label_kinds, submission, tables
-from tasks.classification.settings import ClassifierFlags
+from tasks.classification.settings import MOST_WINDOWS, ClassifierFlags
 from tasks.classification.tables import DEV, TEST, TRAIN, Sentence
 from weights import task_files
 
-MOST_WINDOWS = 16  # Of a text, which bounds memory; what is behind is cut.
 _MANY_LABELS = 0.5  # Different labels per example.
-_BLOCK_PARTS = ("logits",)
 
 
 class Classification(tasks.Task):
