@@ -116,7 +116,7 @@ def with_targets(
                 atomic.replacing(path, on_disk=True) as temporary,
                 open(temporary, "wb") as written,
             ):
-                np.savez(written, **outputs)
+                np.savez(written, **outputs)  # type: ignore[arg-type]
     targets = heads.teacher_targets(outputs)
     if session.head.per_token:
         ragged = {**features.ragged, **targets}

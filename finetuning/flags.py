@@ -320,7 +320,8 @@ def with_remembered(
     Returns:
       The flags, and those that differ by name.
     """
-    declared = config_flags.flags_of(type(flags))
+    config_class: Any = type(flags)
+    declared = config_flags.flags_of(config_class)
     now, chosen = config_flags.flat_values(flags), config_flags.chosen(flags)
     changes = {
         name: trained[name]

@@ -105,8 +105,8 @@ def find(
             logging.info("as the model was trained: %s", " ".join(texts))
         if is_unfinished:  # Its files are those that its training began with.
             names = ("bert_config_file", "vocab_file", "do_lower_case")
-            given = {name: own.flags.get(name) for name in names}
-            flags = config_flags.replace_unchecked(flags, **given)
+            values = {name: own.flags.get(name) for name in names}
+            flags = config_flags.replace_unchecked(flags, **values)
             weights = own.flags.get("init_checkpoint")
     elif weights is not None:
         model_directory.check_not_the_start(
@@ -122,12 +122,12 @@ def find(
         max_seq_length=flags.max_seq_length,
         init_layers=flags.init_layers or (),
     )
-    given = GivenModel(
+    model = GivenModel(
         start=_with_plain_tokenizer(start, added_tokens),
         record=beside,
         unfinished_dir=output_dir if is_unfinished else None,
     )
-    return given, flags
+    return model, flags
 
 
 def read(weights: str, flag: str = "init_checkpoint") -> GivenModel:
@@ -151,7 +151,8 @@ def _with_plain_tokenizer(
     vocabulary = start.tokenizer.vocabulary
     new = [token for token in added_tokens if token not in vocabulary.ids]
     if new:
-        vocabulary = vocabulary.with_tokens(new)
+        tokens = [*vocabulary.tokens, *new]
+        vocabulary = type(vocabulary).from_tokens(tokens, vocabulary.path)
     tokenizer = plain_wordpiece.PlainTokenizer(
         vocabulary, **start.tokenizer.settings
     )

@@ -39,7 +39,7 @@ def make_learner(
       InputError: the model has fewer layers than --freeze_layers.
     """
     chosen = flags.optimizer
-    moments = {
+    moments: dict[str, Any] = {
         "weight_decay": chosen.weight_decay_rate,
         "beta_1": chosen.adam_beta_1,
         "beta_2": chosen.adam_beta_2,

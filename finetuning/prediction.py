@@ -51,7 +51,7 @@ class Block(NamedTuple):
     """The file of some consecutive examples, and the examples to predict."""
 
     path: str
-    count: int
+    count: int  # type: ignore[assignment]
     encoded: tasks.Encoded | None  # None if the file is there.
 
 

@@ -18,7 +18,6 @@ import json
 import math
 import numbers
 import os
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,14 +28,9 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from finetuning import record, task
-from foundation import atomic, config_flags, file_system
+from foundation import atomic, file_system
 from training import metric_writer
 
-if typing.TYPE_CHECKING:
-    from finetuning import session as sessions
-
-NAME = "report.html"
 _MAX_POINTS = 1000  # More would only make the file larger.
 _LONG_TEXT = 40  # Characters of a cell.
 _SMALL = 0.01  # A column of smaller numbers, such as learning rates.
@@ -307,58 +301,6 @@ def write(
     shown = {name: _shown([value])[0] for name, value in (facts or {}).items()}
     page = _template().page(title, shown, sections)
     atomic.write_text(path, str(page))
-
-
-def write_evaluation(
-    session: "sessions.Session", evaluation: task.Evaluation, step: int
-) -> None:
-    """Writes the report of a fine-tuned model on its development set."""
-    from finetuning import training
-
-    journal, kind = session.record, session.task
-    values = evaluation.values
-    rows = [[name, values[name]] for name in sorted(values)]
-    results = table(["metric", "value"], rows)
-    for sentence in filter(None, (evaluation.note, kind.score_note)):
-        results += Markup("<p>{}</p>").format(sentence)
-    sections = [Section("Results", results)]
-    runs = journal.runs
-    if len(runs) > 1:
-        names = list(runs[journal.best["run"]]["values"])
-        cells = [
-            [
-                name,
-                run["failed"] or "",
-                *(run["values"].get(x, "") for x in names),
-            ]
-            for name, run in runs.items()
-        ]
-        grid = table(["run", "failed", *names], cells, minor=names[3:])
-        groups = training.summary(training.plan(session.flags), runs)
-        if session.flags.is_grid and groups:
-            statistics = [[x, *y.values()] for x, y in groups.items()]
-            header = ["score of", *next(iter(groups.values()))]
-            grid += table(header, statistics)
-        sections.append(Section("All runs", grid))
-    title = "Learning curves"
-    if len(runs) > 1:
-        title += f" of {journal.best['run']}"
-    sections.append(Section(title, curves(session.metrics_dir)))
-    sections += evaluation.sections()
-    given = config_flags.given(session.flags)
-    others = config_flags.flat_values(session.flags)
-    others = {name: x for name, x in others.items() if name not in given}
-    sections.append(Section("Flags", flags(given, others)))
-    examples = kind.sets[kind.dev_sets[0]]
-    facts = {
-        "score": values[record.SCORE],
-        f"examples of {os.path.basename(examples.path)}": (
-            examples.summary.count
-        ),
-        "training steps": step,
-    }
-    path = os.path.join(session.flags.output_dir, NAME)
-    write(path, capitalized(kind.title), sections, facts)
 
 
 @functools.cache

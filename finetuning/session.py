@@ -56,7 +56,7 @@ class Session:
             is_chief=self.devices.is_chief and not flags.loop.dry_run,
         )
         # The evaluations of the best weights and of the last, by their step.
-        self._evaluations: dict[Any, task.Evaluation] = {}
+        self._evaluations: dict[Any, Any] = {}
 
     @property
     def is_writer(self) -> bool:
@@ -227,7 +227,7 @@ class Session:
 
         Those of development sets go to eval_results.txt and report.html.
         """
-        from finetuning import card, report  # Matplotlib takes a second.
+        from finetuning import pages  # Matplotlib takes a second.
 
         is_dev, values = split.startswith("dev"), evaluation.values
         if values:
@@ -256,7 +256,7 @@ class Session:
             self.record.remember(evaluation.found)
         self.note_set(split)
         if is_dev:
-            report.write_evaluation(self, evaluation, step)
+            pages.write_report(self.record, self.task, evaluation, step)
         if self.record.best:  # The model was trained here.
             if values:
                 self.record.note_evaluation(
@@ -265,7 +265,7 @@ class Session:
                     note=evaluation.note,
                     by_label=[list(row) for row in evaluation.by_label],
                 )
-            card.write(self)
+            pages.write_card(self.record, self.task, self.head)
 
     def note_set(self, split: str, **facts: Any) -> None:
         """Notes in the journal what a set is, and further facts of it."""
@@ -276,15 +276,4 @@ class Session:
             digest=examples.summary.digest,
             examples=examples.summary.count,
             **facts,
-        )
-
-    @property
-    def metrics_dir(self) -> str:
-        """The directory of the learning curves of the best run."""
-        run = self.record.best.get("run", "")
-        folder = os.path.join(self.flags.output_dir, "runs", run)
-        return (
-            folder
-            if file_system.is_folder(folder) and run
-            else (self.flags.output_dir)
         )

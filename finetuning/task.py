@@ -16,7 +16,6 @@ import functools
 import hashlib
 import itertools
 import json
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -29,9 +28,6 @@ from data.tokenization import plain_wordpiece, vocabulary
 from finetuning import flags as flags_lib
 from finetuning import given_model
 from foundation import errors
-
-if typing.TYPE_CHECKING:
-    from finetuning import head, network, report, session
 
 STANDARD_INPUT = "-"
 _MUCH_UNKNOWN = 2.0  # Percent of the tokens.
@@ -83,7 +79,7 @@ class Examples:
 class Summary(NamedTuple):
     """Number of examples, SHA-256 of their content, the first, the labels."""
 
-    count: int
+    count: int  # type: ignore[assignment]
     digest: str
     first: Any
     labels: collections.Counter
@@ -143,7 +139,7 @@ class Evaluation:
         constant answer.
       by_label: a row for each label: label, examples, predictions, precision,
         recall, F1.
-      sections: makes the task's sections of the report.
+      sections: makes the task's report.Sections.
     """
 
     values: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -151,7 +147,7 @@ class Evaluation:
     found: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
     by_label: Sequence[Sequence[Any]] = ()
-    sections: "Callable[[], Sequence[report.Section]]" = tuple
+    sections: Callable[[], Sequence[Any]] = tuple
 
 
 class Task:
@@ -413,15 +409,15 @@ class Task:
 
     # With TensorFlow.
 
-    def head(self) -> "head.Head":
-        """Returns the head; import it here, not at the top of the file."""
+    def head(self) -> Any:
+        """Returns a head.Head; import it here, not at the top of a file."""
         raise NotImplementedError
 
-    def teacher_head(self, teacher: given_model.GivenModel) -> "head.Head":
+    def teacher_head(self, teacher: given_model.GivenModel) -> Any:
         """Returns the head of a teacher, which has its own training's flags."""
         return self.head()
 
-    def load(self, session: "session.Session") -> tuple[Any, int]:
+    def load(self, session: Any) -> tuple[Any, int]:
         """Returns what predicts in a command that does not train, its step."""
         return session.load()
 
@@ -467,7 +463,7 @@ class Task:
         """
         return self.finish(examples, self.decode(encoded, outputs).__getitem__)
 
-    def end(self, network: "network.Network") -> None:
+    def end(self, network: Any) -> None:
         """Does what else the command is to do with the network at its end."""
 
 

@@ -1,94 +1,24 @@
 """Training: the runs of a grid, each of them, and the model that is kept.
 
-    network, step = train_all(session)
-
-A grid has several learning rates, batch sizes, numbers of epochs or seeds. Its
-runs are in output_dir/runs/NAME; a single run is in output_dir itself. The name
-has all of these settings, so a grid that is extended finds the runs that it has
-trained already.
+network, step = train_all(session)
 """
 
-import dataclasses
 import gc
-import itertools
 import math
 import os
-import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
 
 from data import length_groups
-from finetuning import distillation, learner, record
-from finetuning import flags as flags_lib
+from finetuning import distillation, grid, learner, record
 from finetuning import network as networks
 from finetuning import session as sessions
 from foundation import errors
 from training import checkpoints, loop
 from training import strategy as strategies
-
-RUNS = "runs"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
-    """One run of a grid, or the only one.
-
-    Attributes:
-      learning_rate: the peak learning rate.
-      batch_size: examples per training step, over all replicas.
-      epochs: passes over the training set.
-      seed: seed of weights, dropout and the order of the examples.
-      directory: directory of its checkpoints and metrics.
-    """
-
-    learning_rate: float
-    batch_size: int
-    epochs: float
-    seed: int
-    directory: str
-
-    @property
-    def name(self) -> str:
-        """The run in the journal and in names of folders."""
-        return f"{self.group}_seed{self.seed}"
-
-    @property
-    def group(self) -> str:
-        """What the runs with other seeds have in common."""
-        return (
-            f"lr{self.learning_rate!r}_batch{self.batch_size}"
-            f"_epochs{float(self.epochs)!r}"
-        )
-
-
-def plan(flags: flags_lib.FinetuningFlags) -> list[Run]:
-    """Returns the runs of a command, usually one."""
-    seeds = range(flags.random_seed, flags.random_seed + flags.num_seeds)
-    runs = [
-        Run(
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            epochs=epochs,
-            seed=seed,
-            directory=flags.output_dir,
-        )
-        for learning_rate, seed, batch_size, epochs in itertools.product(
-            flags.learning_rate,
-            seeds,
-            flags.train_batch_size,
-            flags.num_train_epochs,
-        )
-    ]
-    if not flags.is_grid:
-        return runs
-    folder = os.path.join(flags.output_dir, RUNS)
-    return [
-        dataclasses.replace(run, directory=os.path.join(folder, run.name))
-        for run in runs
-    ]
 
 
 def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
@@ -102,7 +32,7 @@ def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
       InputError: the directory has another training, or all runs diverge.
     """
     flags, journal = session.flags, session.record
-    runs = plan(flags)
+    runs = grid.plan(flags)
     journal.begin(flags, session.made_from)
     network, trained = None, None
     for number, run in enumerate(runs, 1):
@@ -121,7 +51,7 @@ def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
         _remove_checkpoints(session, run)
     journal.check_any(run.name for run in runs)
     if flags.is_grid and session.is_writer:
-        sys.stdout.write(table(runs, journal.runs))
+        sys.stdout.write(grid.table(runs, journal.runs))
     best = journal.best
     if flags.is_grid:
         logging.info("kept: %s, step %d", best["run"], best["step"])
@@ -136,7 +66,7 @@ def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
 def _finish(
     session: sessions.Session,
     network: networks.Network,
-    run: Run,
+    run: grid.Run,
     result: Mapping[str, Any],
 ) -> None:
     """Keeps the model of a run that has ended, if it is the best so far.
@@ -154,7 +84,7 @@ def _finish(
                 session.note_set(split)
 
 
-def _remove_checkpoints(session: sessions.Session, run: Run) -> None:
+def _remove_checkpoints(session: sessions.Session, run: grid.Run) -> None:
     """Removes the checkpoints of a run that has ended, if none is kept."""
     keeps_some = session.flags.loop.keep_checkpoint_max > 0
     if keeps_some and not session.flags.is_grid:
@@ -166,7 +96,7 @@ def _remove_checkpoints(session: sessions.Session, run: Run) -> None:
 
 
 def train(
-    session: sessions.Session, run: Run
+    session: sessions.Session, run: grid.Run
 ) -> tuple[networks.Network, dict[str, Any]]:
     """Trains a run to its end, from its last checkpoint if it has one.
 
@@ -264,7 +194,10 @@ class _Hooks(loop.Hooks):
     """What the loop calls in a run."""
 
     def __init__(
-        self, session: sessions.Session, network: networks.Network, run: Run
+        self,
+        session: sessions.Session,
+        network: networks.Network,
+        run: grid.Run,
     ):
         self._session, self._network, self._run = session, network, run
 
@@ -278,44 +211,3 @@ class _Hooks(loop.Hooks):
         return self._session.evaluate(
             self._network, (self._run.name, step), is_training=True
         ).values
-
-
-def table(runs: Sequence[Run], results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns the results of a grid as lines of text.
-
-    A line for each run, with its metrics or why it failed; then for each group
-    of runs that differ in their seeds the best, mean, median and deviation of
-    the score.
-    """
-    lines = []
-    for run in runs:
-        result = results[run.name]
-        values = [f"{k}={x:.4f}" for k, x in result["values"].items()]
-        lines.append(f"{run.name}  {result['failed'] or '  '.join(values)}")
-    for group, statistic in summary(runs, results).items():
-        texts = [f"{name} {x:.4f}" for name, x in statistic.items()]
-        lines.append(f"{group}  score: {', '.join(texts)}")
-    return "\n".join(lines) + "\n"
-
-
-def summary(
-    runs: Sequence[Run], results: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, float]]:
-    """Returns the statistics of the scores of each group of several runs."""
-    groups: dict[str, list[float]] = {}
-    for run in runs:
-        result = results[run.name]
-        if not result["failed"]:
-            groups.setdefault(run.group, []).append(
-                result["values"][record.SCORE]
-            )
-    return {
-        group: {
-            "best": max(scores),
-            "mean": statistics.fmean(scores),
-            "median": statistics.median(scores),
-            "deviation": statistics.stdev(scores),
-        }
-        for group, scores in groups.items()
-        if len(scores) > 1
-    }

@@ -349,14 +349,13 @@ class OpenedModel:
         window_pooling: str | None = None,
     ) -> TaskModel:
         """Returns the model of a kind of data.examples."""
-        return self._load(
-            ClassificationObjective(
-                config=self.start.config,
-                kind=kind,
-                labels=labels,
-                window_pooling=window_pooling,
-            )
+        objective: Any = ClassificationObjective(
+            config=self.start.config,
+            kind=kind,
+            labels=labels,
+            window_pooling=window_pooling,
         )
+        return self._load(objective)
 
     def tagger(self) -> tuple[TaskModel, tagging.TaggingObjective]:
         """Returns a tagger, with its CRF if it has one, and its objective.

@@ -1,19 +1,15 @@
 """The sections of a sentence task in report.html."""
 
 import itertools
-import typing
 from collections import Counter
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from finetuning import card, report
+from finetuning import pages, report
 from finetuning import task as tasks
 from tasks.classification import label_kinds
-
-if typing.TYPE_CHECKING:
-    from tasks.classification.task import Classification
 
 _MOST_CLASSES = 30  # More would be an unreadable table of C * C cells.
 _MOST_CONFUSIONS, _MOST_MISTAKES, _MOST_POINTS = 50, 25, 2000
@@ -21,7 +17,7 @@ _MOST_CHARACTERS = 400
 
 
 def make(
-    task: "Classification",
+    task: Any,
     examples: tasks.Examples,
     logits: np.ndarray,
     targets: np.ndarray,
@@ -29,7 +25,7 @@ def make(
     """Returns the sections on a development set.
 
     Args:
-      task: the task.
+      task: a task.Classification.
       examples: the N examples.
       logits: float [N, C].
       targets: those of the examples; see label_kinds.
@@ -46,15 +42,13 @@ def make(
         shown = _confusions(task, logits, targets)
         sections.append(report.Section("Confusions", shown))
     if rows := task.by_label(logits, targets):
-        by_label = report.table(card.BY_LABEL, rows, minor=["predicted"])
+        by_label = report.table(pages.BY_LABEL, rows, minor=["predicted"])
         sections.append(report.Section("By label", by_label))
     mistakes = _worst_mistakes(task, examples, logits, targets)
     return [*sections, report.Section("Worst mistakes", mistakes)]
 
 
-def _confusions(
-    task: "Classification", logits: np.ndarray, targets: np.ndarray
-) -> Markup:
+def _confusions(task: Any, logits: np.ndarray, targets: np.ndarray) -> Markup:
     """Counts pairs of true and predicted classes (or choices)."""
     labels, truth = task.labels, targets[:, 0]
     predicted = logits.argmax(axis=1)
@@ -82,7 +76,7 @@ def _true_and_predicted(
 
 
 def _worst_mistakes(
-    task: "Classification",
+    task: Any,
     examples: tasks.Examples,
     logits: np.ndarray,
     targets: np.ndarray,

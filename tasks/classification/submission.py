@@ -5,17 +5,14 @@ label of the training set, as in the paper.
 """
 
 import os
-import typing
 import zipfile
 from collections.abc import Sequence
+from typing import Any
 
 from absl import logging
 
 from foundation import atomic, copies, file_system
 from tasks.classification import label_kinds, tables
-
-if typing.TYPE_CHECKING:
-    from tasks.classification.task import Classification
 
 ARCHIVE = "submission.zip"
 _MNLI_MISMATCHED = "MNLI-mm.tsv"
@@ -30,11 +27,11 @@ def file_names() -> list[str]:
 
 
 def lines(
-    task: "Classification",
+    task: Any,
     examples: Sequence[tables.Sentence],
     predictions: Sequence[str],
 ) -> str:
-    """Returns the lines of consecutive examples."""
+    """Returns the lines of consecutive examples of a task.Classification."""
     if isinstance(task.kind, label_kinds.Value):
         values = [min(max(float(x), 0.0), _LARGEST) for x in predictions]
         predictions = [f"{value:.3f}" for value in values]
@@ -44,9 +41,10 @@ def lines(
     return "".join(f"{example.id}\t{text}\n" for example, text in pairs)
 
 
-def write(task: "Classification", split: str, data: bytes) -> None:
+def write(task: Any, split: str, data: bytes) -> None:
     """Writes the file of a set, and the archive once all files exist."""
     name, folder = task.table.submission, task.flags.glue_submission
+    assert name and folder  # The flag is given, and the task has such a file.
     # --test_file may name the mismatched set.
     set_name = f"{split} {os.path.basename(task.sets[split].path)}"
     if task.table is tables.TASKS["mnli"] and "mismatched" in set_name:

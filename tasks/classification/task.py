@@ -236,7 +236,7 @@ class Classification(tasks.Task):
             )
         return [
             tasks.sequence(self.tokenizer, first, second, length)
-            for second in others or [()]
+            for second in others or [[]]
         ]
 
     def target(self, example: Sentence) -> list:

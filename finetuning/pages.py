@@ -1,7 +1,7 @@
-"""README.md of a model directory: what the model is and how it was made.
+"""The pages of a model directory, made anew after each evaluation.
 
-It begins with the YAML header of the Hugging Face Hub. It is made anew, from
-the journal of the run, after each evaluation.
+report.html    metrics, runs, learning curves, the task's sections, flags
+README.md      the model card, with the YAML header of the Hugging Face Hub
 """
 
 import functools
@@ -10,20 +10,18 @@ import json
 import math
 import os
 import re
-import typing
 from collections.abc import Sequence
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
-from finetuning import record
-from foundation import atomic, file_system, hub
+from finetuning import grid, record, report
+from finetuning import task as tasks
+from foundation import atomic, config_flags, file_system, hub
 from weights import checkpoint_sources
 
-if typing.TYPE_CHECKING:
-    from finetuning import session as sessions
-
-NAME = "README.md"
+REPORT, CARD = "report.html", "README.md"
 _PACKAGES = ("tensorflow", "keras", "numpy")
 BY_LABEL = ("label", "examples", "predicted", "precision", "recall", "F1")
 # Released names whose models have other names on the Hub.
@@ -43,9 +41,81 @@ _FIELDS = re.compile(
 )
 
 
-def write(session: "sessions.Session") -> None:
-    """Writes the card of the model that was trained in --output_dir."""
-    journal, kind = session.record, session.task
+def write_report(
+    journal: record.RunRecord,
+    task: tasks.Task,
+    evaluation: tasks.Evaluation,
+    step: int,
+) -> None:
+    """Writes the report of a fine-tuned model on its development set.
+
+    Args:
+      journal: the journal of --output_dir.
+      task: the task.
+      evaluation: that of the first development set.
+      step: the training step of the model.
+    """
+    flags, values = task.flags, evaluation.values
+    rows = [[name, values[name]] for name in sorted(values)]
+    results = report.table(["metric", "value"], rows)
+    for sentence in filter(None, (evaluation.note, task.score_note)):
+        results += Markup("<p>{}</p>").format(sentence)
+    sections = [report.Section("Results", results)]
+    runs = journal.runs
+    if len(runs) > 1:
+        names = list(runs[journal.best["run"]]["values"])
+        cells = [
+            [
+                name,
+                run["failed"] or "",
+                *(run["values"].get(x, "") for x in names),
+            ]
+            for name, run in runs.items()
+        ]
+        shown = report.table(["run", "failed", *names], cells, minor=names[3:])
+        groups = grid.summary(grid.plan(flags), runs)
+        if flags.is_grid and groups:
+            statistics = [[x, *y.values()] for x, y in groups.items()]
+            header = ["score of", *next(iter(groups.values()))]
+            shown += report.table(header, statistics)
+        sections.append(report.Section("All runs", shown))
+    title = "Learning curves"
+    if len(runs) > 1:
+        title += f" of {journal.best['run']}"
+    sections.append(report.Section(title, report.curves(_metrics_dir(journal))))
+    sections += evaluation.sections()
+    given = config_flags.given(flags)
+    others = config_flags.flat_values(flags)
+    others = {name: x for name, x in others.items() if name not in given}
+    sections.append(report.Section("Flags", report.flags(given, others)))
+    examples = task.sets[task.dev_sets[0]]
+    facts = {
+        "score": values[record.SCORE],
+        f"examples of {os.path.basename(examples.path)}": (
+            examples.summary.count
+        ),
+        "training steps": step,
+    }
+    path = os.path.join(flags.output_dir, REPORT)
+    report.write(path, report.capitalized(task.title), sections, facts)
+
+
+def _metrics_dir(journal: record.RunRecord) -> str:
+    """Returns the directory of the learning curves of the best run."""
+    run = journal.best.get("run", "")
+    folder = os.path.join(journal.directory, grid.RUNS, run)
+    is_of_grid = run and file_system.is_folder(folder)
+    return folder if is_of_grid else journal.directory
+
+
+def write_card(journal: record.RunRecord, task: tasks.Task, head: Any) -> None:
+    """Writes the card of the model that was trained in --output_dir.
+
+    Args:
+      journal: the journal of --output_dir.
+      task: the task.
+      head: its head.
+    """
     sets = {
         name: f"{x['examples']} examples of {os.path.basename(x['path'])}, "
         f"texts and labels with the SHA-256 {x['digest']}"
@@ -66,11 +136,11 @@ def write(session: "sessions.Session") -> None:
         for split, found in journal.evaluations.items()
     ]
     text = _template().render(
-        title=f"BERT for {kind.title}",
-        tag=session.head.pipeline_tag,
-        hub=_of_base_model(session.flags.init_checkpoint),
-        datasets=kind.datasets,
-        labels=session.head.labels or (),
+        title=f"BERT for {task.title}",
+        tag=head.pipeline_tag,
+        hub=_of_base_model(task.flags.init_checkpoint),
+        datasets=task.datasets,
+        labels=head.labels or (),
         sets=sets,
         results=results,
         by_label=BY_LABEL,
@@ -82,7 +152,7 @@ def write(session: "sessions.Session") -> None:
         versions={x: importlib.metadata.version(x) for x in _PACKAGES},
         seconds=round(sum(run["seconds"] for run in journal.runs.values())),
     )
-    atomic.write_text(os.path.join(journal.directory, NAME), text)
+    atomic.write_text(os.path.join(journal.directory, CARD), text)
 
 
 def _of_base_model(init_checkpoint: str | None) -> dict[str, str]:
@@ -95,7 +165,7 @@ def _of_base_model(init_checkpoint: str | None) -> dict[str, str]:
         return {}
     folder = file_system.folder_of(hub.local(init_checkpoint)).rstrip("/")
     folder = checkpoint_sources.snapshot(folder)
-    card = os.path.join(folder, NAME)
+    card = os.path.join(folder, CARD)
     fields = {}
     if file_system.is_file(card):
         text = file_system.read(card).decode("utf-8", "replace")
