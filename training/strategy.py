@@ -15,6 +15,7 @@ import sys
 import threading
 import typing
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
