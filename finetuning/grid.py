@@ -16,8 +16,6 @@ from typing import Any
 from finetuning import flags as flags_lib
 from finetuning import record
 
-RUNS = "runs"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
@@ -71,7 +69,7 @@ def plan(flags: flags_lib.FinetuningFlags) -> list[Run]:
     ]
     if not flags.is_grid:
         return runs
-    folder = os.path.join(flags.output_dir, RUNS)
+    folder = os.path.join(flags.output_dir, record.RUNS)
     return [
         dataclasses.replace(run, directory=os.path.join(folder, run.name))
         for run in runs

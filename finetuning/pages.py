@@ -103,7 +103,7 @@ def write_report(
 def _metrics_dir(journal: record.RunRecord) -> str:
     """Returns the directory of the learning curves of the best run."""
     run = journal.best.get("run", "")
-    folder = os.path.join(journal.directory, grid.RUNS, run)
+    folder = os.path.join(journal.directory, record.RUNS, run)
     is_of_grid = run and file_system.is_folder(folder)
     return folder if is_of_grid else journal.directory
 

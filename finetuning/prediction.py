@@ -57,8 +57,11 @@ class Block(NamedTuple):
 
 def predict(
     session: sessions.Session, network: Predictor, split: str
-) -> tasks.Evaluation:
+) -> tasks.Evaluation | None:
     """Predicts a set, writes its files, and evaluates it if it has labels.
+
+    Standard input is predicted to standard output. Then, and on workers that
+    write nothing, there is no evaluation.
 
     Encoding, the network and writing each work on a block of their own.
     """
@@ -67,7 +70,7 @@ def predict(
     batch_size = flags.predict_batch_size
     if examples.path == tasks.STANDARD_INPUT:
         _print(task, network, split, batch_size)
-        return tasks.Evaluation()
+        return None
     made_from = {
         "weights": network.digest,
         "tokenizer": features_lib.tokenizer_recipe(task.tokenizer),
@@ -105,7 +108,7 @@ def predict(
         if written is not None:
             written.result()
     if not session.is_writer:
-        return tasks.Evaluation()
+        return None
     if new < len(paths):
         logging.info(
             "%s: %d of %d blocks were predicted by an earlier command",
@@ -134,8 +137,8 @@ def predict(
 
 def remove_blocks(session: sessions.Session, split: str) -> None:
     """Removes the blocks of a set whose files have been written."""
-    if session.is_writer:
-        folder = os.path.join(session.flags.output_dir, f"{split}.blocks")
+    folder = os.path.join(session.flags.output_dir, f"{split}.blocks")
+    if session.is_writer and file_system.is_folder(folder):
         file_system.remove_folder(folder)
 
 

@@ -34,7 +34,9 @@ from foundation import (
 )
 
 NAME, LOCK = "run.json", ".training.lock"
+RUNS = "runs"  # The folder of the runs of a grid.
 SCORE = "score"  # The metric by which runs are compared.
+_POINTER = "checkpoint"  # TensorFlow's file that names the last one.
 # The flags that the name of a run tells: a grid may get more of their values.
 _AXES = (
     "learning_rate",
@@ -98,9 +100,10 @@ class RunRecord:
         """
         if self.is_chief:
             lock(self.directory)
-        now = stamp.facts("records", made_from)
-        now |= config_flags.affecting(flags, "records", "result")
-        before = {**self.flags, **self.made_from}
+        # What was read replaces the flags of the same name.
+        now = config_flags.affecting(flags, "records", "result")
+        now |= stamp.facts("records", made_from)
+        before = {**self.flags, **self.made_from} if self._has_begun else {}
         was_grid = before.get("num_seeds", 1) > 1 or any(
             "," in str(before.get(name)) for name in _AXES
         )
@@ -118,6 +121,15 @@ class RunRecord:
         )
         values = config_flags.flat_values(flags)
         self._write(flags=values, made_from=dict(made_from))
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether a run has ended, or has left a checkpoint."""
+        if self.runs:
+            return True
+        folders = ("", os.path.join(RUNS, "*"))
+        patterns = [os.path.join(self.directory, x, _POINTER) for x in folders]
+        return any(file_system.matches(pattern) for pattern in patterns)
 
     def finish(self, run: str, result: Mapping[str, Any]) -> None:
         """Notes the result of a run that has ended.

@@ -30,8 +30,9 @@ def run(task_class: type[task.Task], flags: Any) -> None:
         evaluation = opened.evaluate(network, trained)
         opened.note_evaluation(task.dev_sets[0], evaluation, step)
     for split in task.predicted_sets:
-        evaluation = prediction.predict(opened, network, split)
-        opened.note_evaluation(split, evaluation, step)
+        predicted = prediction.predict(opened, network, split)
+        if predicted is not None:
+            opened.note_evaluation(split, predicted, step)
     # When all files are written: a killed command predicts no block twice.
     for split in task.predicted_sets:
         prediction.remove_blocks(opened, split)

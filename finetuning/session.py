@@ -215,8 +215,9 @@ class Session:
         evaluation = task.Evaluation(**{**vars(first), "values": values})
         # Another graph may round otherwise while the weights change.
         if trained is not None and not weights_change:
-            best = sorted(kept, key=lambda x: kept[x].values[record.SCORE])[-1:]
-            self._evaluations = {x: kept[x] for x in best}
+            scores = {x: kept[x].values[record.SCORE] for x in kept}
+            best = max(scores, key=scores.__getitem__, default=trained)
+            self._evaluations = {best: kept.get(best, evaluation)}
             self._evaluations[trained] = evaluation
         return evaluation
 
@@ -265,6 +266,13 @@ class Session:
                     note=evaluation.note,
                     by_label=[list(row) for row in evaluation.by_label],
                 )
+            self.write_card()
+
+    def write_card(self) -> None:
+        """Writes the card of the model that was trained in --output_dir."""
+        from finetuning import pages
+
+        if self.is_writer:
             pages.write_card(self.record, self.task, self.head)
 
     def note_set(self, split: str, **facts: Any) -> None:

@@ -330,13 +330,15 @@ class Task:
                 dense[name] = np.array(rows)
         splits = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         windows = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        return Features(
+        features = Features(
             row_splits=splits,
             ragged=ragged,
             dense=dense,
             num_choices=counts[0] if self.sequences == "choices" else 0,
             window_splits=windows if self.sequences == "windows" else None,
         )
+        self.model.start.check_segments(features)
+        return features
 
     # What was read, as it was understood.
 

@@ -82,6 +82,7 @@ def _finish(
         for split in session.task.sets:
             if not split.startswith("test"):
                 session.note_set(split)
+        session.write_card()
 
 
 def _remove_checkpoints(session: sessions.Session, run: grid.Run) -> None:
@@ -116,7 +117,6 @@ def train(
         teacher = distillation.open_teacher(session)
         features = distillation.with_targets(session, teacher)
         objective = distillation.student(session)
-    task.model.start.check_segments(features)
     num_examples = task.epoch_size(features)
     # As google-research/bert counts them.
     num_steps = int(num_examples / run.batch_size * run.epochs)
@@ -176,8 +176,8 @@ def train(
         result |= {"step": error.step, "seconds": error.seconds}
         return network, result | {"failed": error.reason}
     best = os.path.join(run.directory, checkpoints.BEST)
-    folder = best if flags.eval_every_steps else run.directory
-    result["step"] = network.restore(folder)
+    step = network.restore(best) if flags.eval_every_steps else 0
+    result["step"] = step or network.restore(run.directory)
     result["seconds"] = loop.training_seconds(run.directory)
     if flags.is_grid:
         values = session.evaluate(network, (run.name, result["step"])).values

@@ -6,7 +6,6 @@ import random
 import tiny_runs
 
 import run_classifier
-from tasks.classification import sentence_tasks, settings
 
 GOOD, BAD = ["good", "fine", "nice"], ["bad", "poor", "sad"]
 FILLING = [f"w{i}" for i in range(20)]
@@ -59,7 +58,7 @@ def run(folder, name, *switches, **flags):
         "num_train_epochs": 6,
     } | flags
     tiny_runs.run(
-        run_classifier, run_classifier.ClassifierConfig, *switches, **flags
+        run_classifier, run_classifier.ClassifierFlags, *switches, **flags
     )
     return folder / name
 
@@ -74,29 +73,3 @@ def run_csv(folder, name, *switches, **flags):
         "label_column": "verdict",
     }
     return run(folder, name, *switches, **(own | flags))
-
-
-class Columns(list):
-    """The rows of a set of examples, and its columns."""
-
-    def __init__(self, found):
-        """Reads the set."""
-        super().__init__(found)
-        self.path, self.digest = found.path, found.digest
-        self.num_choices, self.count = found.num_choices, found.count
-        self.lines = [row.line for row in self]
-        self.guids = [row.guid for row in self]
-        repeats = range(self.num_choices)
-        self.first = [row.first for row in self for _ in repeats]
-        self.second = [text for row in self for text in row.second] or None
-        self.labels = [row.label for row in self]
-        if self.labels[0] is None:
-            self.labels = None
-
-
-def read_split(name, split, data_dir, file=None, **flags):
-    """Reads a split of a task from its released file or from another file."""
-    named = {} if file is None else {f"{split}_file": file}
-    files = settings.Files(data_dir=data_dir, **named, **flags)
-    task = sentence_tasks.open_task(name, files)
-    return Columns(task.read(split))

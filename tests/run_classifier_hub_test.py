@@ -45,7 +45,7 @@ def test_a_run_stores_the_name_and_no_path_of_the_cache(cache, tmp_path):
     def run(*switches):
         tiny_runs.run(
             run_classifier,
-            run_classifier.ClassifierConfig,
+            run_classifier.ClassifierFlags,
             *switches,
             task_name="csv",
             train_file=tmp_path / "table.csv",
@@ -58,8 +58,8 @@ def test_a_run_stores_the_name_and_no_path_of_the_cache(cache, tmp_path):
         )
 
     run("--do_train", "--do_eval")
-    stored = json.loads((output_dir / "run_config.json").read_text())
-    assert stored["init_checkpoint"] == NAME
+    stored = json.loads((output_dir / "run.json").read_text())
+    assert stored["flags"]["init_checkpoint"] == NAME
     card = (output_dir / "README.md").read_text()
     assert "base_model: me/small-bert" in card.replace('"', "")
     for path in output_dir.rglob("*"):

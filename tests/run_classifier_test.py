@@ -1,20 +1,26 @@
-"""Proves run_classifier.py in small: train, evaluate, predict, bad input.
+"""Tests of run_classifier.py in small: train, evaluate, predict, grids.
 
 python -m pytest tests/run_classifier_test.py
 """
 
+import csv
 import json
 import random
+import shutil
 
 import classifier_runs
 import numpy as np
 import pytest
+import safetensors.numpy
 import tiny_runs
 
-from jobs import finetuning
+from data import examples
+from finetuning import prediction, session
 from modeling import models
-from tasks.classification.task import ClassificationTask
+from training import loop
 from weights import model_directory, pretrained
+
+TRAIN = ("--do_train", "--do_eval")
 
 
 @pytest.fixture(scope="module")
@@ -43,43 +49,80 @@ def sst(root):
     )
 
 
-def test_it_learns_and_writes_the_released_keys(sst):
+def journal(folder):
+    return json.loads((folder / "run.json").read_text())
+
+
+def refusal(capsys, run, *arguments, **flags):
+    """Returns the line with which a command ends, and checks its code."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        run(*arguments, **flags)
+    assert caught.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_it_learns_and_writes_the_released_files(sst):
     values = tiny_runs.eval_results(sst)
     assert values["eval_accuracy"] > 0.9
     assert values["global_step"] == int(203 / 32 * 6)
     assert "eval_loss" in values
-
-
-def test_predictions_come_as_released_and_by_name(sst):
-    rows = (sst / "test_results.tsv").read_text().splitlines()
-    probabilities = np.array([row.split("\t") for row in rows], float)
+    probabilities = np.loadtxt(sst / "test_results.tsv")
     assert probabilities.shape == (9, 2)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
     header, *rows = (sst / "predictions.tsv").read_text().splitlines()
     assert header == "id\tlabel\t0\t1"
     truth = [str(label) for _, label in classifier_runs.sentences(3, 9)]
-    predicted = [row.split("\t")[1] for row in rows]
-    assert [row.split("\t")[0] for row in rows] == [str(i) for i in range(9)]
+    cells = [row.split("\t") for row in rows]
+    assert [x[0] for x in cells] == [str(i) for i in range(9)]
+    predicted = [x[1] for x in cells]
     assert sum(p == t for p, t in zip(predicted, truth, strict=True)) >= 8
     glue = (sst.parent / "glue" / "SST-2.tsv").read_text().splitlines()
     assert glue[0] == "index\tprediction"
     assert [row.split("\t")[1] for row in glue[1:]] == predicted
+    assert not (sst / "scores_test.txt").exists()
 
 
 def test_a_model_directory_with_card_and_report_is_left(sst):
-    assert model_directory.read_settings(str(sst)).labels == ["0", "1"]
-    assert model_directory.read_settings(str(sst)).attention == "bidirectional"
-    assert model_directory.read_settings(str(sst)).bilstm_size == 0
-    assert (sst / "vocab.txt").exists()
+    settings = model_directory.read_settings(str(sst))
+    assert settings.labels == ["0", "1"]
+    assert (settings.attention, settings.bilstm_size) == ("bidirectional", 0)
     card = (sst / "README.md").read_text()
-    assert "203 examples of train.tsv, SHA-256" in card
-    assert "eval_accuracy" in card
+    for part in ("203 examples of train.tsv", "| accuracy | ", "always"):
+        assert part in card
+    assert "nyu-mll/glue" in card
     page = (sst / "report.html").read_text()
-    for heading in ("Learning curves", "Confusions", "By length", "Worst"):
-        assert heading in page
-    assert (sst / "train.tf_record").exists()
-    assert (sst / "eval.tf_record").exists()
-    assert not list(sst.glob("*.incomplete"))
+    for part in ("Learning curves", "Confusions", "By label", "Worst", "<svg"):
+        assert part in page
+    names = {path.name for path in sst.iterdir()}
+    assert names >= {"train.tf_record", "eval.tf_record", "vocab.txt"}
+    assert not [x for x in names if "incomplete" in x or "blocks" in x]
+    only_ours = {"run.json", ".training.lock", "checkpoint"}
+    only_ours |= {"train.tf_record.json", "eval.tf_record.json"}
+    assert {x for x in names if x.endswith(".json")} - only_ours == {
+        *("bert_config.json", "config.json", "tokenizer_config.json")
+    }
+    model = models.ClassificationModel(
+        model_directory.read_config(str(sst)), num_classes=2
+    )
+    report = pretrained.assign(model, str(sst))
+    assert not report.initialized and not report.left_over
+
+
+def test_a_card_names_glue_only_for_its_files(root):
+    """Not for the user's own file, whatever its name."""
+    (root / "own").mkdir()
+    shutil.copy(root / "train.tsv", root / "own" / "train.tsv")
+    folder = classifier_runs.run(
+        root,
+        "own_file",
+        "--do_train",
+        task_name="SST-2",
+        train_file=root / "own" / "train.tsv",
+        num_train_epochs=0.2,
+    )
+    card = (folder / "README.md").read_text()
+    assert "glue" not in card and "train.tsv" in card
 
 
 def test_a_finished_run_is_not_trained_again(sst, root):
@@ -88,8 +131,7 @@ def test_a_finished_run_is_not_trained_again(sst, root):
     classifier_runs.run(
         root,
         "sst",
-        "--do_train",
-        "--do_eval",
+        *TRAIN,
         task_name="sst2",
         data_dir=root,
         init_checkpoint=root / "deep",
@@ -99,26 +141,25 @@ def test_a_finished_run_is_not_trained_again(sst, root):
 
 
 def test_the_model_directory_gives_the_same_elsewhere(sst, root):
-    """Neither batch size nor grouping changes what comes out."""
+    """With the flags of its training, whatever the size of a batch."""
     other = classifier_runs.run(
         root,
         "other",
         "--do_predict",
         "--do_eval",
-        task_name="SST-2",
-        data_dir=root,
         init_checkpoint=sst,
         eval_batch_size=5,
         predict_batch_size=4,
-        group_by_length=False,
     )
-    ours = np.loadtxt(sst / "test_results.tsv")
-    theirs = np.loadtxt(other / "test_results.tsv")
-    np.testing.assert_allclose(theirs, ours, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.loadtxt(other / "test_results.tsv"),
+        np.loadtxt(sst / "test_results.tsv"),
+        rtol=1e-5,
+    )
     values = tiny_runs.eval_results(sst)
     for name, value in tiny_runs.eval_results(other).items():
-        if name != "global_step":
-            assert value == pytest.approx(values[name], rel=1e-5), name
+        assert value == pytest.approx(values[name], rel=1e-5), name
+    assert not (other / "README.md").exists()  # The model is not there.
 
 
 @pytest.mark.parametrize("kind", ["regression", "multi_label"])
@@ -129,17 +170,17 @@ def test_values_and_several_labels(root, kind):
                 several = [["b"], ["a", "b"]][label]
                 given = several if kind == "multi_label" else label * 2 - 0.5
                 file.write(json.dumps({"text": text, "label": given}) + "\n")
+    dev = root / f"{kind}.dev.jsonl"
     folder = classifier_runs.run(
         root,
         kind,
-        "--do_train",
-        "--do_eval",
+        *TRAIN,
         "--do_predict",
         task_name="jsonl",
         problem_type=kind,
         train_file=root / f"{kind}.train.jsonl",
-        dev_file=root / f"{kind}.dev.jsonl",
-        test_file=root / f"{kind}.dev.jsonl",
+        dev_file=dev,
+        test_file=dev,
         num_train_epochs=12,
     )
     values = tiny_runs.eval_results(folder)
@@ -150,8 +191,8 @@ def test_values_and_several_labels(root, kind):
     assert rows[0] == header + "\ttext"
     texts = [text for text, _ in classifier_runs.sentences(2, 41)]
     assert [row.split("\t")[-1] for row in rows[1:]] == texts
-    stored = model_directory.read_settings(str(folder)).problem_type
-    assert stored.startswith(kind)
+    scores = (folder / "scores_test.txt").read_text()
+    assert f"test_{best.removeprefix('eval_')} = " in scores
     # The model knows what it is.
     again = classifier_runs.run(
         root,
@@ -159,186 +200,47 @@ def test_values_and_several_labels(root, kind):
         "--do_predict",
         task_name="jsonl",
         init_checkpoint=folder,
-        test_file=root / f"{kind}.dev.jsonl",
+        test_file=dev,
     )
     assert (again / "predictions.tsv").read_text().splitlines() == rows
 
 
-def test_a_test_set_with_labels_gets_metrics(sst, root):
-    """In files and in the model card; one without labels gets none."""
-    assert not (sst / "scores_test.txt").exists()
-    dev = tiny_runs.eval_results(sst)
-    folder = classifier_runs.run(
-        root,
-        "scored",
-        "--do_predict",
-        task_name="SST-2",
-        init_checkpoint=sst,
-        test_file=root / "dev.tsv",
-    )
-    lines = (folder / "scores_test.txt").read_text().splitlines()
-    values = dict(line.split(" = ") for line in lines)
-    for name in ("accuracy", "loss"):
-        expected = pytest.approx(dev[f"eval_{name}"], rel=1e-5)
-        assert float(values[f"test_{name}"]) == expected
-    rows = (folder / "predictions.tsv").read_text().splitlines()
-    assert len(rows) == 1 + 41
-
-
-def test_one_table_is_enough(root, caplog, capsys):
+def test_one_table_is_enough(root, capsys):
     """A part of it is held out, evaluated after every epoch and later on."""
     flags = {"dev_file": None, "dev_fraction": 0.2, "train_batch_size": 16}
-    caplog.set_level("INFO", logger="absl")
     folder = classifier_runs.run_csv(
         root,
         "held_out",
-        "--do_train",
-        "--do_eval",
+        *TRAIN,
         num_train_epochs=2,
         random_seed=3,
         class_weights="balanced",
         **flags,
     )
-    assert "weights of the classes: no " in caplog.text
     values = tiny_runs.eval_results(folder)
     assert values["global_step"] == int(162 / 16 * 2)
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     steps = [x["step"] for x in map(json.loads, lines) if "eval/loss" in x]
     assert steps == [11, 20]
     assert not (folder / "best").exists()
-    card = (folder / "README.md").read_text()
-    assert "162 examples of train.csv (divided by --dev_fraction=0.2" in card
-    assert "41 examples of train.csv" in card
-    assert "By label, dev:" in card and "the most frequent label" in card
+    sets = journal(folder)["sets"]
+    assert [sets[x]["examples"] for x in ("train", "dev")] == [162, 41]
     # The division is that of the training, whatever the seed of a command.
-    again = classifier_runs.run_csv(
-        root, "held_out_again", "--do_eval", init_checkpoint=folder, **flags
-    )
+    own = {"train_file": None, "dev_file": None, "init_checkpoint": folder}
+    again = classifier_runs.run_csv(root, "held_out_again", "--do_eval", **own)
     found = tiny_runs.eval_results(again)["eval_loss"]
     assert found == pytest.approx(values["eval_loss"], rel=1e-5)
-    _refuse_other_divisions(root, folder, flags, capsys)
-    # The results of another set do not look like those of the training set.
-    before = (folder / "eval_results.txt").read_text()
-    classifier_runs.run_csv(root, "held_out", "--do_eval")
-    assert (folder / "eval_results_train_dev.txt").read_text() == before
-
-
-def _refuse_other_divisions(root, folder, flags, capsys):
-    """Another one could hold out what the model in `folder` was trained on."""
-
-    def refused(*switches, **other):
-        with pytest.raises(SystemExit) as ended:
-            classifier_runs.run_csv(root, "refused", *switches, **flags | other)
-        assert ended.value.code == 2
-        return capsys.readouterr().err.splitlines()[-1]
-
+    # Another one could hold out what the model was trained on.
     changed = root / "changed.csv"
     rows = (root / "train.csv").read_text()
     changed.write_text(rows + "train999,good w1 w2 w3,yes\n")
-    data = {"init_checkpoint": folder, "train_file": changed}
-    predict = ["--do_predict", "--predict_dev"]
-    for switches in (["--do_eval"], predict):
-        test = changed if switches is predict else None
-        line = refused(*switches, **data, test_file=test)
-        assert line.count("--train_file had other contents") == 1
-        assert str(folder) in line and "--dev_file" in line
-    line = refused("--do_eval", init_checkpoint=folder, dev_fraction=0.3)
-    assert "--dev_fraction was 0.2, is 0.3" in line
-    line = refused("--do_train", "--do_eval", output_dir=folder, **data)
-    assert "--train_file had other contents" in line
-    killed = tiny_runs.killed(folder, root / "killed")
-    line = refused("--do_eval", output_dir=killed, train_file=changed)
-    assert "--train_file had other contents" in line and str(killed) in line
-    # What earlier versions have stored: the digest of the part to train on.
-    result = json.loads((folder / "result.json").read_text())
-    assert result["settings"].pop("train_file contents")
-    (folder / "result.json").write_text(json.dumps(result))
-    same = {"init_checkpoint": folder}
-    classifier_runs.run_csv(root, "as_before", "--do_eval", **flags | same)
-    changed.write_text(rows.replace("train", "").replace(" w1", " w2"))
-    assert "--train_file had other contents" in refused("--do_eval", **data)
-
-
-def test_a_trained_model_remembers_its_task(sst, root, capsys):
-    """Flags that this task does not have are refused."""
-    flags = {"init_checkpoint": sst, "test_file": root / "test.tsv"}
-    folder = classifier_runs.run(root, "same_task", "--do_predict", **flags)
-    ours = (sst / "test_results.tsv").read_text()
-    assert (folder / "test_results.tsv").read_text() == ours
-    for init_checkpoint, text_column, message in (
-        (sst, "review", "--text_column is not for --task_name="),
-        (root / "encoder", None, "--task_name is required"),
+    run = classifier_runs.run_csv
+    for other in (
+        {"train_file": changed},
+        {"train_file": root / "train.csv", "dev_fraction": 0.3},
     ):
-        with pytest.raises(SystemExit):
-            classifier_runs.run(
-                root,
-                "refused",
-                "--do_predict",
-                init_checkpoint=init_checkpoint,
-                test_file=root / "test.tsv",
-                text_column=text_column,
-            )
-        assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_predictions_of_another_set_are_kept(sst, root):
-    """Under a name with the set that they belong to."""
-    flags = {"task_name": "SST-2", "init_checkpoint": sst}
-    for name in ("dev", "test", "test"):
-        folder = classifier_runs.run(
-            root,
-            "two_sets",
-            "--do_predict",
-            test_file=root / f"{name}.tsv",
-            **flags,
-        )
-    names = {x.name for x in folder.iterdir() if x.suffix in (".tsv", ".txt")}
-    assert names == {
-        "predictions.tsv",
-        "predictions_dev.tsv",
-        "scores_test_dev.txt",
-        "test_results.tsv",
-        "test_results_dev.tsv",
-    }
-    assert len((folder / "predictions_dev.tsv").read_text().splitlines()) == 42
-    assert len((folder / "predictions.tsv").read_text().splitlines()) == 10
-
-
-def test_scores_stay_those_of_the_set_that_had_labels(sst, root):
-    """Also if the same texts come again with labels that are unknown."""
-    text = (root / "dev.tsv").read_text()
-    relabeled = text.replace("\t1\n", "\tgood\n").replace("\t0\n", "\tbad\n")
-    (root / "relabeled.tsv").write_text(relabeled)
-    scores = {}
-    for name in ("dev", "relabeled", "dev"):
-        folder = classifier_runs.run(
-            root,
-            "relabeled_set",
-            "--do_predict",
-            task_name="SST-2",
-            init_checkpoint=sst,
-            test_file=root / f"{name}.tsv",
-        )
-        files = {x.name for x in folder.glob("scores_test*")}
-        scores[name] = scores.get(name, []) + [files]
-    assert scores["relabeled"] == [{"scores_test_dev.txt"}]
-    first, last = scores["dev"]
-    assert first == {"scores_test.txt"}
-    assert last == {"scores_test.txt", "scores_test_dev.txt"}
-
-
-def test_a_table_is_not_predicted_by_a_model_without_labels(root, capsys):
-    with pytest.raises(SystemExit) as caught:
-        classifier_runs.run_csv(
-            root,
-            "bare",
-            "--do_predict",
-            train_file=None,
-            test_file=root / "dev.csv",
-        )
-    assert caught.value.code == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "so it is not a classifier" in error
+        line = refusal(capsys, run, root, "no", "--do_eval", **own | other)
+        assert "--dev_file" in line and "divided otherwise" in line
 
 
 def test_multiple_choice_in_swags_columns(root):
@@ -350,19 +252,15 @@ def test_multiple_choice_in_swags_columns(root):
             file.write(head)
             for i in range(count):
                 label = rng.randrange(4)
-                ends = [
-                    f"{rng.choice(classifier_runs.BAD)} w{rng.randrange(20)}"
-                ] * 4
-                ends[label] = (
-                    f"{rng.choice(classifier_runs.GOOD)} w{rng.randrange(20)}"
-                )
+                bad, good = classifier_runs.BAD, classifier_runs.GOOD
+                ends = [f"{rng.choice(bad)} w{rng.randrange(20)}"] * 4
+                ends[label] = f"{rng.choice(good)} w{rng.randrange(20)}"
                 cells = [i, "v", 0, "x", "w1 w2", "w3", "gold", *ends, label]
                 file.write(",".join(map(str, cells)) + "\n")
     folder = classifier_runs.run(
         root,
         "swag",
-        "--do_train",
-        "--do_eval",
+        *TRAIN,
         "--do_predict",
         task_name="swag",
         train_file=root / "train.csv.swag",
@@ -370,10 +268,12 @@ def test_multiple_choice_in_swags_columns(root):
         test_file=root / "val.csv.swag",
     )
     assert tiny_runs.eval_results(folder)["eval_accuracy"] > 0.6
-    assert np.loadtxt(folder / "test_results.tsv").shape == (40, 4)
+    results = np.loadtxt(folder / "test_results.tsv")
+    assert results.shape == (40, 4)
     rows = (folder / "swag_submission.csv").read_text().splitlines()
     assert rows[0] == "id,pred"
-    assert len(rows) == 41
+    best = [f"{i},{x}" for i, x in enumerate(results.argmax(axis=1))]
+    assert rows[1:] == best
 
 
 def test_a_left_to_right_model_learns_and_is_kept(root):
@@ -381,13 +281,10 @@ def test_a_left_to_right_model_learns_and_is_kept(root):
     start = tiny_runs.save_encoder(
         root / "ltr", classifier_runs.WORDS, attention="left_to_right"
     )
-    modes = ("--do_train", "--do_eval")
     flags = {"init_checkpoint": start, "bilstm_size": 16}
-    folder = classifier_runs.run_csv(root, "ltr_run", *modes, **flags)
-    assert (
-        model_directory.read_settings(str(folder)).attention == "left_to_right"
-    )
-    assert model_directory.read_settings(str(folder)).bilstm_size == 16
+    folder = classifier_runs.run_csv(root, "ltr_run", *TRAIN, **flags)
+    settings = model_directory.read_settings(str(folder))
+    assert (settings.attention, settings.bilstm_size) == ("left_to_right", 16)
     found = tiny_runs.eval_results(folder)
     assert found["eval_accuracy"] > 0.8
     again = classifier_runs.run_csv(
@@ -396,102 +293,395 @@ def test_a_left_to_right_model_learns_and_is_kept(root):
     assert tiny_runs.eval_results(again)["eval_loss"] == found["eval_loss"]
 
 
+def documents(seed, count):
+    """Yields long texts with four telling words behind the first window."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        label = rng.randrange(2)
+        words = rng.choices(classifier_runs.FILLING, k=rng.randrange(14, 26))
+        telling = classifier_runs.GOOD if label else classifier_runs.BAD
+        start = rng.randrange(8, len(words))
+        words[start:start] = rng.choices(telling, k=4)
+        yield " ".join(words), ["no", "yes"][label]
+
+
+def test_windows_learn_what_is_behind_the_first(root):
+    for name, seed, count in (("long", 1, 600), ("long_dev", 2, 60)):
+        with open(root / f"{name}.csv", "w", newline="") as file:
+            rows = [("review", "verdict"), *documents(seed, count)]
+            csv.writer(file).writerows(rows)
+    still = tiny_runs.save_encoder(
+        root / "still",
+        classifier_runs.WORDS,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    flags = {
+        "init_checkpoint": still,
+        "train_file": root / "long.csv",
+        "dev_file": root / "long_dev.csv",
+        "test_file": root / "long_dev.csv",
+        "long_texts": "attention",
+        "max_seq_length": 10,
+        "doc_stride": 6,
+        "num_train_epochs": 20,
+        "learning_rate": 1e-3,
+    }
+    folder = classifier_runs.run_csv(
+        root, "windows", *TRAIN, "--do_predict", **flags
+    )
+    assert tiny_runs.eval_results(folder)["eval_accuracy"] > 0.9
+    assert not (folder / "train.tf_record").exists()
+    again = classifier_runs.run_csv(
+        root,
+        "windows_again",
+        "--do_predict",
+        init_checkpoint=folder,
+        max_seq_length=None,
+        test_file=root / "long_dev.csv",
+    )
+    name = "test_results.tsv"
+    assert (again / name).read_bytes() == (folder / name).read_bytes()
+
+
+# Grids: the best run is not the last, so its model is loaded at the end.
+GRID = {"learning_rate": "5e-3,1e-5,1e-6", "num_train_epochs": 3}
+BEST = "lr0.005_batch32_epochs3.0_seed12345"
+
+
+@pytest.fixture(scope="module")
+def grid(root):
+    return classifier_runs.run_csv(root, "grid", *TRAIN, **GRID)
+
+
+def test_a_grid_keeps_its_best_run(root, grid, capsys):
+    found = journal(grid)
+    assert len(found["runs"]) == 3
+    assert found["best"]["run"] == BEST
+    scores = [run["values"]["score"] for run in found["runs"].values()]
+    values = tiny_runs.eval_results(grid)
+    assert values["eval_score"] == pytest.approx(max(scores))
+    assert "All runs" in (grid / "report.html").read_text()
+    assert not list(grid.rglob("model.ckpt-*"))
+    # The directory has the model that it reports.
+    other = classifier_runs.run_csv(
+        root, "grid_eval", "--do_eval", init_checkpoint=grid
+    )
+    assert tiny_runs.eval_results(other)["eval_loss"] == pytest.approx(
+        values["eval_loss"]
+    )
+
+
+def test_a_grid_is_extended_and_trains_only_what_is_new(
+    root, grid, monkeypatch, capsys
+):
+    before, train, trained = journal(grid), loop.train, []
+
+    def note(learner, **arguments):
+        trained.append(arguments["options"].output_dir)
+        return train(learner, **arguments)
+
+    monkeypatch.setattr(loop, "train", note)
+    folder = root / "grid"
+    more = GRID | {"learning_rate": "5e-3,1e-5,1e-6,1e-7"}
+    classifier_runs.run_csv(root, folder, *TRAIN, **more)
+    assert len(trained) == 1 and "lr1e-07" in trained[0]
+    assert "lr1e-07" in capsys.readouterr().out
+    found = journal(folder)
+    assert len(found["runs"]) == 4 and found["best"] == before["best"]
+    for name, run in before["runs"].items():
+        assert found["runs"][name] == run
+
+
+def test_runs_of_other_settings_are_refused(root, grid, capsys):
+    other = root / "other_dev.csv"
+    other.write_text((root / "dev.csv").read_text().replace("no", "yes"))
+    path = root / "encoder" / "model.safetensors"
+    before = path.read_bytes()
+    tensors = safetensors.numpy.load(before)
+    tensors["bert.embeddings.LayerNorm.bias"][0] += 1e-3
+    run = classifier_runs.run_csv
+    for flags, part in (
+        ({"layer_decay": 0.9}, "--layer_decay was 1.0, is 0.9"),
+        ({"dev_file": other}, "dev had other contents"),
+        ({"learning_rate": "5e-3"}, "--learning_rate was "),
+        ({}, "init_checkpoint had other contents"),
+    ):
+        if not flags:  # The path is the same, its model was trained further.
+            safetensors.numpy.save_file(tensors, path)
+        try:
+            error = refusal(capsys, run, root, "grid", *TRAIN, **GRID | flags)
+        finally:
+            path.write_bytes(before)
+        assert part in error
+        assert "began so; take another --output_dir" in error
+
+
+def test_a_grid_continues_without_a_run_that_diverges(root, monkeypatch):
+    add = loop.Loop._add
+
+    def add_nan(self, results):
+        if "lr0.01" in self.options.output_dir:
+            sums = np.full_like(results.sums, np.nan)
+            results = results._replace(sums=sums)
+        add(self, results)
+
+    monkeypatch.setattr(loop.Loop, "_add", add_nan)
+    flags = {"learning_rate": "1e-2,5e-3", "num_train_epochs": 1}
+    folder = classifier_runs.run_csv(root, "nan", "--do_train", **flags)
+    found = journal(folder)
+    failed = found["runs"]["lr0.01_batch32_epochs1.0_seed12345"]
+    assert failed["failed"].startswith("step 0: the loss is nan")
+    assert found["best"]["run"].startswith("lr0.005")
+
+
+def test_training_ends_early_and_keeps_the_best(root):
+    flags = {
+        "eval_every_steps": 3,
+        "early_stopping_patience": 2,
+        "num_train_epochs": 40,
+        "layer_decay": 0.9,
+    }
+    switches = (*TRAIN, "--bias_correction")
+    folder = classifier_runs.run_csv(root, "early", *switches, **flags)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    scores = {
+        x["step"]: x["eval/score"]
+        for x in map(json.loads, lines)
+        if "eval/score" in x
+    }
+    best = max(scores, key=lambda step: (scores[step], -step))
+    values = tiny_runs.eval_results(folder)
+    assert max(scores) == best + 6 < 203 * 40 // 32
+    assert values["global_step"] == best
+    assert values["eval_score"] == pytest.approx(scores[best])
+    # Evaluated again without the flags, the directory still has the best.
+    classifier_runs.run_csv(root, "early", "--do_eval")
+    again = tiny_runs.eval_results(folder)
+    assert again["global_step"] == best
+    assert again["eval_loss"] == pytest.approx(values["eval_loss"])
+
+
+def test_the_same_weights_are_evaluated_once(root, monkeypatch):
+    monkeypatch.setattr(session, "_FEW_TOKENS", 0)
+    evaluate, calls = session.Session.evaluate, []
+    predict = prediction.sessions.networks.Network.predict
+
+    def count(network, features, *arguments, **options):
+        calls.append(len(features))
+        return predict(network, features, *arguments, **options)
+
+    monkeypatch.setattr(prediction.sessions.networks.Network, "predict", count)
+    flags = {"num_train_epochs": 2, "eval_every_steps": 3}
+    folder = classifier_runs.run_csv(root, "once", *TRAIN, **flags)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    assert len(calls) == sum('"eval/' in line for line in lines) > 1
+    assert evaluate is session.Session.evaluate
+
+
+def test_the_order_of_labels_is_that_of_the_model_to_start_from(root):
+    """Its output layer goes on learning; for other labels it is new."""
+    first = classifier_runs.run_csv(root, "first", "--do_train")
+    config = first / "config.json"
+    values = json.loads(config.read_text())
+    values["id2label"] = {"0": "yes", "1": "no"}
+    values["label2id"] = {"yes": 0, "no": 1}
+    config.write_text(json.dumps(values))
+    flags = {"learning_rate": 1e-9, "num_train_epochs": 0.2}
+    again = classifier_runs.run_csv(
+        root, "second", "--do_train", init_checkpoint=first, **flags
+    )
+    assert model_directory.read_settings(str(again)).labels == ["yes", "no"]
+    renamed = root / "renamed.csv"
+    text = (root / "train.csv").read_text()
+    renamed.write_text(text.replace(",yes", ",good").replace(",no", ",bad"))
+    heads = []
+    for start in (first, root / "encoder"):
+        folder = classifier_runs.run_csv(
+            root,
+            f"renamed_{start.name}",
+            "--do_train",
+            init_checkpoint=start,
+            train_file=renamed,
+            dev_file=None,
+            **flags,
+        )
+        tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+        heads.append(tensors["classifier.weight"])
+    np.testing.assert_allclose(*heads, atol=1e-6)
+
+
+@pytest.mark.parametrize("stop", [0, 1, 2])
+def test_an_interrupted_prediction_continues(root, sst, monkeypatch, stop):
+    """With the same bytes as one that was never interrupted."""
+    monkeypatch.setattr(prediction, "BLOCK", 16)
+    name = f"stopped{stop}"
+    flags = {"init_checkpoint": sst, "test_file": root / "dev.tsv"}
+
+    def run(name):
+        return classifier_runs.run(root, name, "--do_predict", **flags)
+
+    calm, write, written = run("calm"), prediction._write, []
+
+    def fail(*arguments):
+        if len(written) == stop:
+            raise KeyboardInterrupt
+        written.append(arguments[0])
+        write(*arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(prediction, "_write", fail)
+        run(name)
+    assert len(list((root / name / "test.blocks").iterdir())) == stop
+    if stop:  # A damaged block is predicted again.
+        path = root / name / "test.blocks" / sorted(written)[0].split("/")[-1]
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    monkeypatch.setattr(
+        prediction, "_write", lambda *x: (written.append(0), write(*x))
+    )
+    written.clear()
+    folder = run(name)
+    assert len(written) == 3 - stop + bool(stop)
+    for file in ("predictions.tsv", "test_results.tsv", "scores_test.txt"):
+        assert (folder / file).read_bytes() == (calm / file).read_bytes()
+
+
+def test_a_folder_that_has_no_model_yet_uses_the_last_checkpoint(root):
+    """Of a training that was stopped; the labels are those that it read."""
+    whole = classifier_runs.run_csv(
+        root, "stopped_run", *TRAIN, num_train_epochs=2, keep_checkpoint_max=5
+    )
+    values = tiny_runs.eval_results(whole)
+    stopped = tiny_runs.killed(whole, root / "stopped_copy")
+    found = journal(whole)
+    del found["best"], found["runs"]
+    (stopped / "run.json").write_text(json.dumps(found))
+    classifier_runs.run_csv(
+        root, stopped, "--do_eval", init_checkpoint=None, train_file=None
+    )
+    again = tiny_runs.eval_results(stopped)
+    assert again["eval_loss"] == pytest.approx(values["eval_loss"], rel=1e-6)
+    assert again["global_step"] == values["global_step"]
+
+
+def test_standard_input_is_predicted_line_by_line(root, sst, capfdbinary):
+    import io
+    import sys
+
+    texts = [text for text, _ in classifier_runs.sentences(3, 9)]
+    data = "\n".join(texts).encode()
+    stdin, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(data))
+    try:
+        classifier_runs.run(
+            root, "typed", "--do_predict", init_checkpoint=sst, test_file="-"
+        )
+    finally:
+        sys.stdin = stdin
+    printed = capfdbinary.readouterr().out
+    assert printed == (sst / "predictions.tsv").read_bytes()
+    assert not list((root / "typed").glob("pred*"))
+
+
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "part"),
     [
         ({"task_name": "nonsense"}, "--task_name=nonsense: is none of cola"),
-        ({"learning_rate": "5e-5,x"}, "--learning_rate=5e-5,x: 'x' is not a"),
-        ({"text_column": "text"}, "no column 'text'"),
+        ({"text_column": "text"}, "train.csv:2: no column 'text'"),
         ({"dev_file": "nowhere.csv"}, "nowhere.csv: no such file"),
-        ({"dev_file": None}, "--dev_file is required"),
+        ({"train_file": None}, "--train_file is required"),
         ({"class_weights": "1,2,3"}, "3 weights, but the labels are no, yes"),
         ({"max_seq_length": 64}, "--max_seq_length=64: the model has only 48"),
-        ({"init_checkpoint": None}, "neither --init_checkpoint nor --bert_co"),
         ({"train_batch_size": 2000}, "203 examples in 6 epoch(s)"),
-        ({"reinit_layers": 3}, "--reinit_layers=3: the model has 1 layers"),
-        ({"early_stopping_patience": 1}, "needs --eval_every_steps"),
+        ({"text_pair_column": "review"}, "'review' is named twice"),
+        ({"label_column": "id,review"}, "'review' is named twice"),
+        ({"label_column": "id,verdict"}, "'id' is 'train0', but must be 0 or"),
+        ({"glue_submission": "out"}, "needs --do_predict"),
+        ({"freeze_layers": 2}, "--freeze_layers=2: the model has 1 layers"),
     ],
 )
-def test_errors_of_the_user_end_in_one_line(root, capsys, flags, message):
-    with pytest.raises(SystemExit) as caught:
-        classifier_runs.run_csv(root, "bad", "--do_train", "--do_eval", **flags)
-    assert caught.value.code == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert message in error
-
-
-def test_an_encoder_that_was_never_trained_for_it_is_refused(root, capsys):
-    with pytest.raises(SystemExit) as caught:
-        classifier_runs.run_csv(root, "bare", "--do_eval")
-    assert caught.value.code == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "has not been trained for this task: output_weights" in error
-
-
-def test_pairs_for_a_model_of_single_texts_are_refused(root, capsys):
-    single = tiny_runs.save_encoder(
-        root / "single", classifier_runs.WORDS, type_vocab_size=1
+def test_mistakes_end_in_one_line(root, capsys, flags, part):
+    error = refusal(
+        capsys, classifier_runs.run_csv, root, "bad", *TRAIN, **flags
     )
-    path = root / "pairs.csv"
-    path.write_text("review,other,verdict\ngood,w1,yes\nbad,w2,no\n")
-    with pytest.raises(SystemExit):
-        classifier_runs.run_csv(
-            root,
-            "of_single",
-            "--do_train",
-            init_checkpoint=single,
-            train_file=path,
-            dev_file=None,
-            text_pair_column="other",
-            train_batch_size=2,
-        )
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "type_vocab_size of the model is 1" in error
+    assert part in error
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ({"test_file": "dev.csv"}, "so it is not a classifier"),
+        (
+            {"test_file": "dev.csv", "label_names": "no,yes"},
+            "has not been trained for this task",
+        ),
+    ],
+)
+def test_an_encoder_is_no_classifier(root, capsys, flags, part):
+    flags = flags | {"train_file": None, "test_file": root / flags["test_file"]}
+    error = refusal(
+        capsys, classifier_runs.run_csv, root, "bare", "--do_predict", **flags
+    )
+    assert part in error
 
 
 def test_a_label_that_training_never_saw_is_named(root, capsys):
     path = root / "odd.csv"
     path.write_text("review,verdict\ngood,yes\nbad,perhaps\n")
-    with pytest.raises(SystemExit):
-        classifier_runs.run_csv(
-            root, "bad", "--do_train", "--do_eval", dev_file=path
-        )
-    error = capsys.readouterr().err.splitlines()[-1]
+    error = refusal(
+        capsys, classifier_runs.run_csv, root, "bad", *TRAIN, dev_file=path
+    )
     assert f"{path}:3: label 'perhaps' is none of: no, yes" in error
 
 
-def test_the_files_of_a_run_load_as_a_model(sst):
-    model = models.ClassificationModel(
-        model_directory.read_config(str(sst)), num_classes=2
+def test_pairs_and_single_texts_are_not_mixed_up(root, capsys):
+    run = classifier_runs.run_csv
+    single = tiny_runs.save_encoder(
+        root / "single", classifier_runs.WORDS, type_vocab_size=1
     )
-    report = pretrained.assign(model, str(sst))
-    assert not report.initialized
-    assert not report.left_over
+    path = root / "pairs.csv"
+    path.write_text("review,other,verdict\ngood,w1,yes\nbad,w2,no\n")
+    flags = {
+        "train_file": path,
+        "dev_file": None,
+        "text_pair_column": "other",
+        "train_batch_size": 2,
+    }
+    error = refusal(
+        capsys, run, root, "x", "--do_train", init_checkpoint=single, **flags
+    )
+    assert "type_vocab_size of the model is 1" in error
+    pairs = run(root, "of_pairs", "--do_train", **flags)
+    for column, words in ((None, ""), ("other", None)):
+        if words is None:
+            break
+        out = run(
+            root,
+            "pairs_again",
+            "--do_predict",
+            init_checkpoint=pairs,
+            text_pair_column=column,
+            train_file=None,
+            test_file=path,
+        )
+        header = (out / "predictions.tsv").read_text().splitlines()[0]
+        assert header.endswith("review\tother")  # As the model was trained.
+    own = run(root, "of_singles", "--do_train", num_train_epochs=0.2)
+    error = refusal(
+        capsys,
+        run,
+        root,
+        "x",
+        "--do_predict",
+        init_checkpoint=own,
+        text_pair_column="other",
+        test_file=path,
+    )
+    assert "was trained on single texts" in error
 
 
-@pytest.mark.parametrize("patience", [0, 1])
-def test_the_same_weights_are_evaluated_once(root, monkeypatch, patience):
-    """Of the last step, or of the best step with early stopping."""
-    monkeypatch.setattr(finetuning, "_FEW_TOKENS", 0)
-    evaluate, calls = ClassificationTask.evaluate, []
+def test_kinds_are_known_by_one_name():
+    names = {examples.CLASSIFICATION, examples.REGRESSION}
+    names |= {examples.MULTI_LABEL, examples.MULTIPLE_CHOICE}
+    from tasks.classification import label_kinds
 
-    def count(*args):
-        calls.append(args)
-        return evaluate(*args)
-
-    monkeypatch.setattr(ClassificationTask, "evaluate", count)
-    flags = {"num_train_epochs": 2, "eval_every_steps": 3}
-    flags |= {"early_stopping_patience": patience}
-    name = f"once{patience}"
-    switches = "--do_train", "--do_eval"
-    folder = classifier_runs.run_csv(root, name, *switches, **flags)
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    assert len(calls) == sum('"eval/' in line for line in lines) > 1
-    found = tiny_runs.eval_results(folder)
-    # The same as of another process, which has only the weights.
-    classifier_runs.run_csv(root, name, "--do_eval", train_file=None)
-    assert tiny_runs.eval_results(folder) == found
-    for file in ("result.json", "kept.json", "model.safetensors"):
-        (folder / file).unlink()
-    classifier_runs.run_csv(root, name, *switches, **flags)
-    assert tiny_runs.eval_results(folder) == found
+    assert {*label_kinds.KINDS} == names

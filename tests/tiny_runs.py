@@ -53,7 +53,9 @@ def killed(folder: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
     """Copies what a training leaves that is killed before its end."""
     to.mkdir()
     for path in folder.iterdir():
-        if path.name.startswith(("checkpoint", "model.ckpt-", "run_config")):
+        if path.name.startswith(
+            ("checkpoint", "model.ckpt-", "run_config", "run.json")
+        ):
             shutil.copy(path, to)
     return to
 

@@ -50,6 +50,19 @@ class Classification(tasks.Task):
         """See Task."""
         self.flags, self.model = flags, model
         self.table = flags.table()
+        if flags.glue_submission and not self.table.submission:
+            raise errors.InputError(
+                f"--glue_submission: GLUE has no --task_name={flags.task_name}"
+            )
+        trained = model.record.flags
+        of_pairs = tables.has_pairs(trained)
+        if flags.is_own_table and not flags.do_train and trained:
+            if of_pairs != self.table.has_pairs:
+                raise errors.InputError(
+                    f"--text_pair_column={flags.text_pair_column}: the model "
+                    f"in {model.record.directory} was trained on "
+                    f"{'pairs of texts' if of_pairs else 'single texts'}"
+                )
         if self.table.kind is label_kinds.Choice:
             self.sequences = "choices"
             if flags.window_pooling:

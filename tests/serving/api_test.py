@@ -85,7 +85,7 @@ def run_classifier_on(rows, tmp_path, **flags):
     } | flags
     run(
         run_classifier,
-        run_classifier.ClassifierConfig,
+        run_classifier.ClassifierFlags,
         "--do_predict",
         **given,
     )

@@ -52,7 +52,7 @@ def run_command(folder, model_dir, rows, *switches, **flags):
     } | flags
     tiny_runs.run(
         run_classifier,
-        run_classifier.ClassifierConfig,
+        run_classifier.ClassifierFlags,
         "--do_predict",
         *switches,
         **flags,
