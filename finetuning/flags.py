@@ -193,6 +193,8 @@ class FinetuningFlags(RunFlags):
         at_least=0,
     )
     distillation: Distillation = group(Distillation)
+    # The state of the optimizer is three times as large as the model.
+    loop: settings.Loop = group(settings.Loop, keep_checkpoint_max=0)
 
     def __post_init__(self):
         """Refuses contradictory flags."""

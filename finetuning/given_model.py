@@ -149,10 +149,8 @@ def _with_plain_tokenizer(
     start: pretrained.Start, added_tokens: Sequence[str]
 ) -> pretrained.Start:
     vocabulary = start.tokenizer.vocabulary
-    new = [token for token in added_tokens if token not in vocabulary.ids]
-    if new:
-        tokens = [*vocabulary.tokens, *new]
-        vocabulary = type(vocabulary).from_tokens(tokens, vocabulary.path)
+    if added_tokens:
+        vocabulary = vocabulary.with_added(added_tokens)
     tokenizer = plain_wordpiece.PlainTokenizer(
         vocabulary, **start.tokenizer.settings
     )

@@ -18,6 +18,8 @@ from weights import checkpoint_sources, model_directory
 RESULTS = "eval_results.txt"
 # The names of the records, as google-research/bert has them.
 _RECORDS = {"train": "train", "dev": "eval"}
+# --recompute -> what the encoder calls it.
+_RECOMPUTED = {"none": "nothing", "attention": "attention", "all": "blocks"}
 # While training, smaller sets are predicted without copies of the weights,
 # whose making takes longer.
 _FEW_TOKENS = 50_000
@@ -88,7 +90,7 @@ class Session:
             seed=seed,
             attention=start.attention,
             bilstm_size=start.bilstm_size,
-            recompute="blocks" if flags.loop.recompute else "nothing",
+            recompute=_RECOMPUTED[flags.loop.recompute],
         )
 
     def load(self) -> tuple[networks.Network, int]:

@@ -13,10 +13,10 @@ import pytest
 import tiny_runs
 
 import export_model
-from serving import api, tensorflow_engine
 from finetuning import given_model
 from foundation import config_flags
 from modeling import models
+from serving import api, tensorflow_engine
 from tasks.classification.settings import ClassifierFlags
 from tasks.classification.task import Classification
 from training import loop

@@ -420,11 +420,11 @@ def test_runs_of_other_settings_are_refused(root, grid, capsys):
 def test_a_grid_continues_without_a_run_that_diverges(root, monkeypatch):
     add = loop.Loop._add
 
-    def add_nan(self, results):
+    def add_nan(self, results, number):
         if "lr0.01" in self.options.output_dir:
             sums = np.full_like(results.sums, np.nan)
             results = results._replace(sums=sums)
-        add(self, results)
+        add(self, results, number)
 
     monkeypatch.setattr(loop.Loop, "_add", add_nan)
     flags = {"learning_rate": "1e-2,5e-3", "num_train_epochs": 1}

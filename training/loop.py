@@ -286,7 +286,7 @@ class Loop:
         self._is_chief = strategies.is_chief(strategy)
         self._saver = checkpoints.Checkpoints(
             options.output_dir,
-            keep_max=options.flags.keep_checkpoint_max,
+            keep_max=max(options.flags.keep_checkpoint_max, 1),
             is_chief=self._is_chief,
         )
         self._best = checkpoints.Checkpoints(

@@ -141,7 +141,9 @@ class Loop:
         "Steps between checkpoints.", 1000, at_least=1
     )
     keep_checkpoint_max: int = affects_execution(
-        "Number of checkpoints to keep.", 5, at_least=1
+        "Number of checkpoints to keep; 0 keeps none of a run that has ended.",
+        5,
+        at_least=0,
     )
     iterations_per_loop: int = field(
         "Maximum number of steps per call of the device, and between lines of "

@@ -15,7 +15,6 @@ import sys
 import threading
 import typing
 from collections.abc import Callable
-from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf

@@ -363,6 +363,7 @@ def assign(
             where=source.path,
             others=source.others,
             initial=initial,
+            added_tokens=len(tokenizer.vocabulary.added) if tokenizer else 0,
         )
     except errors.InputError as error:
         raise errors.InputError(f"--init_checkpoint: {error}") from error
