@@ -6,7 +6,7 @@ training, an explicit dropout seed:
     outputs = model(features, dropout_seed=seed)
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -283,6 +283,68 @@ class MultipleChoiceModel(_TaskModel):
             flat(features), dropout_seed
         )  # [B * K, 1]
         return ops.reshape(logits, (-1, shape[1]))
+
+
+class PositionsModel(keras.Model):
+    """Scores the concatenated vectors of some positions of a sequence."""
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        num_classes: int,
+        num_positions: int,
+        find_positions: Callable[[Mapping[str, Any]], Any],
+        attention: str = "bidirectional",
+        recompute: str = "nothing",
+        seed: int = 0,
+        dtype=None,
+    ):
+        """Creates the model, whose encoder has no pooler.
+
+        Args:
+            config: the released hyperparameters.
+            num_classes: C.
+            num_positions: P.
+            find_positions: features -> int32 [B, P].
+            attention: "bidirectional" or "left_to_right".
+            recompute: saves memory for time; see BertEncoder.
+            seed: seed of the initial weights.
+            dtype: a Keras dtype policy, e.g. "mixed_bfloat16".
+        """
+        super().__init__(dtype=dtype, autocast=False)
+        self.config, self.num_classes = config, num_classes
+        self._find_positions = find_positions
+        self._size = num_positions * config.hidden_size
+        make = variables.Maker(
+            stddev=config.initializer_range, seed=seed, dtype=dtype
+        )
+        self.bert = encoder.BertEncoder(
+            config, make, attention=attention, pooler=False, recompute=recompute
+        )
+        self.scores = heads.ScoreHead(
+            "positions/",
+            num_classes,
+            self._size,
+            make,
+            rate=config.hidden_dropout_prob,
+        )
+        self.built = True
+
+    def call(self, features: Mapping[str, Any], dropout_seed=None):
+        """Returns logits float32 [B, C]; features are int32 [B, S]."""
+        outputs = self.bert(
+            features["input_ids"],
+            features["input_mask"],
+            features["segment_ids"],
+            dropout_seed=dropout.fold_in(dropout_seed, _ENCODER),
+            output_positions=self._find_positions(features),
+        )
+        vectors = outputs.sequence_output  # [B, P, H]
+        return self.scores(
+            ops.reshape(vectors, (-1, self._size)),
+            dropout.fold_in(dropout_seed, _HEAD),
+        )
 
 
 class QuestionAnsweringModel(_TaskModel):

@@ -148,6 +148,35 @@ class ChoiceHead(SentenceHead):
         return models.MultipleChoiceModel(config, **options)
 
 
+class TokenHead(SentenceHead):
+    """Scores of classes from the vectors of certain tokens, one each."""
+
+    loss_name = "classification_loss"
+    architecture = "BertModel"  # transformers has none with such a head.
+
+    def __init__(self, kind: label_kinds.OneOf, token_ids: Sequence[int]):
+        """`token_ids` are in every sequence; the first of each one counts."""
+        super().__init__(kind)
+        self._token_ids = token_ids
+
+    def build(self, config: BertConfig, **options: Any) -> keras.Model:
+        """See Head."""
+        options.pop("bilstm_size", None)
+        return models.PositionsModel(
+            config,
+            num_classes=self._num_classes,
+            num_positions=len(self._token_ids),
+            find_positions=self._positions,
+            **options,
+        )
+
+    def _positions(self, features: Mapping[str, Any]) -> Any:
+        """Returns int32 [B, P]."""
+        ids = features["input_ids"]
+        found = [ops.argmax(ids == x, axis=1) for x in self._token_ids]
+        return ops.cast(ops.stack(found, axis=1), "int32")
+
+
 _HEADS = {
     label_kinds.OneOf: SentenceHead,
     label_kinds.AnyOf: AnyHead,

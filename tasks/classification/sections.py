@@ -1,6 +1,5 @@
 """The sections of a sentence task in report.html."""
 
-import itertools
 from collections import Counter
 from typing import Any
 
@@ -13,7 +12,7 @@ from tasks.classification import label_kinds
 
 _MOST_CLASSES = 30  # More would be an unreadable table of C * C cells.
 _MOST_CONFUSIONS, _MOST_MISTAKES, _MOST_POINTS = 50, 25, 2000
-_MOST_CHARACTERS = 400
+_MOST_CHARACTERS = 800
 
 
 def make(
@@ -25,7 +24,7 @@ def make(
     """Returns the sections on a development set.
 
     Args:
-      task: a task.Classification.
+      task: a labels.LabelTask.
       examples: the N examples.
       logits: float [N, C].
       targets: those of the examples; see label_kinds.
@@ -100,11 +99,8 @@ def _worst_mistakes(
         ]
         if isinstance(task.kind, label_kinds.Value):
             labels = [float(targets[i, 0]), float(decided[i, 0])]
-        texts = itertools.chain([chosen[i].text], chosen[i].others)
-        shown = " | ".join(
-            x if len(x) <= _MOST_CHARACTERS else f"{x[:_MOST_CHARACTERS]}..."
-            for x in texts
-        )
+        text = task.text_of(chosen[i])
+        shown = text[:_MOST_CHARACTERS] + "..." * (len(text) > _MOST_CHARACTERS)
         rows.append([where, *labels, float(losses[i]), shown])
     header = ["line", "true", "predicted", "loss", "text"]
     return report.table(header, rows, minor=["loss"])

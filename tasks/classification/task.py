@@ -28,20 +28,17 @@ from data import schema, text_files
 from finetuning import given_model
 from finetuning import task as tasks
 from foundation import errors, file_system
-from tasks.classification import label_kinds, submission, tables
+from tasks.classification import label_kinds, labels, submission, tables
 from tasks.classification.settings import MOST_WINDOWS, ClassifierFlags
 from tasks.classification.tables import DEV, TEST, TRAIN, Sentence
 from weights import task_files
 
-_MANY_LABELS = 0.5  # Different labels per example.
 
-
-class Classification(tasks.Task):
+class Classification(labels.LabelTask):
     """The label of each text or pair: a class, several, a value, a choice.
 
     Attributes:
       table: the columns of the files.
-      kind: what a label is.
     """
 
     Flags = ClassifierFlags
@@ -50,6 +47,10 @@ class Classification(tasks.Task):
         """See Task."""
         self.flags, self.model = flags, model
         self.table = flags.table()
+        self.label_kind = self.table.kind
+        self.metrics = self.table.metrics
+        self.selected_by = self.table.selected_by
+        self.has_open_labels = self.table.labels is None
         if flags.glue_submission and not self.table.submission:
             raise errors.InputError(
                 f"--glue_submission: GLUE has no --task_name={flags.task_name}"
@@ -194,6 +195,7 @@ class Classification(tasks.Task):
                 else task_files.kind(None, known)
             ]
             self.table = dataclasses.replace(self.table, kind=kind)
+            self.label_kind = kind
         elif flags.is_own_table and not flags.do_train:
             task_files.kind(kind.name, known)  # Refuses another kind.
         if (
@@ -201,10 +203,7 @@ class Classification(tasks.Task):
             and not flags.do_train
         ):
             known.check()
-        labels = self._labels_of(known)
-        self.kind = self.table.kind(labels)
-        self.record = self.kind.record
-        return self.kind.labels
+        return self.use_labels(self._labels_of(known))
 
     def _labels_of(self, known: task_files.ModelClasses) -> Sequence[str]:
         """Returns the labels in the order of the model's outputs."""
@@ -252,24 +251,6 @@ class Classification(tasks.Task):
             for second in others or [[]]
         ]
 
-    def target(self, example: Sentence) -> list:
-        """See Task."""
-        try:
-            return self.kind.target(example.label)
-        except ValueError:
-            pass
-        label = example.label
-        if isinstance(label, tuple) and self.table.kind is label_kinds.OneOf:
-            raise errors.InputError(
-                f"{example.where}: {len(label)} labels in a list; "
-                "--problem_type=multi_label takes several"
-            )
-        wanted = f"is none of: {errors.listed(self.labels)}"
-        raise errors.InputError(
-            f"{example.where}: label {'' if label is None else label!r} "
-            f"{wanted if self.labels else 'is not a number'}"
-        )
-
     @property
     def records(self) -> schema.Schema:
         """See Task."""
@@ -290,23 +271,6 @@ class Classification(tasks.Task):
             "problem_type": self.kind.name,
             "windows": windows,
         }
-
-    def remarks(self, examples: tasks.Examples) -> Iterator[str]:
-        """See Task."""
-        yield from super().remarks(examples)
-        labels = {*examples.summary.labels} - {None}
-        if len(labels) == 1 and self.table.kind is label_kinds.OneOf:
-            yield f"all of its examples have the label {labels.pop()}"
-        elif (
-            self.table.kind is label_kinds.OneOf
-            and self.table.labels is None
-            and len(labels) > _MANY_LABELS * examples.summary.count
-        ):
-            yield (
-                f"{len(labels)} different labels in {examples.summary.count} "
-                "examples: is --label_column another column, or "
-                "--problem_type=regression meant?"
-            )
 
     # With TensorFlow.
 
@@ -366,6 +330,10 @@ class Classification(tasks.Task):
 
     # From outputs to results.
 
+    def text_of(self, example: Sentence) -> str:
+        """See LabelTask."""
+        return " | ".join((example.text, *example.others))
+
     @functools.cached_property
     def title(self) -> str:  # type: ignore[override]
         """See Task: the kind of the task and its data."""
@@ -390,38 +358,6 @@ class Classification(tasks.Task):
         names = [files] if isinstance(files, str) else files
         patterns = (os.path.basename(x).format(language="*") for x in names)
         return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
-
-    @property
-    def score_note(self) -> str:  # type: ignore[override]
-        """See Task."""
-        names = list(self._selected_by)
-        mean = "the mean of " if len(names) > 1 else ""
-        return f"The score is {mean}{' and '.join(names)}."
-
-    @property
-    def _selected_by(self) -> Sequence[str]:
-        table, kind = self.table, self.kind
-        metrics = table.metrics or kind.metrics
-        return table.selected_by or kind.selected_by or metrics
-
-    def metrics_of(
-        self, logits: np.ndarray, targets: np.ndarray
-    ) -> dict[str, float]:
-        """Returns the metrics of a set, the "score" and the "loss"."""
-        # It takes a second, with scikit-learn.
-        from tasks.classification import metrics
-
-        decided = self.kind.decide(logits)
-        loss = float(self.kind.losses(logits, targets).mean())
-        if targets.shape[1] == 1:
-            decided, targets = decided[:, 0], targets[:, 0]
-        if self.labels == ["1", "0"]:  # F1 is that of the label "1".
-            decided, targets = 1 - decided, 1 - targets
-        values = metrics.compute(
-            self.table.metrics or self.kind.metrics, decided, targets
-        )
-        score = float(np.mean([values[name] for name in self._selected_by]))
-        return {**values, "score": score, "loss": loss}
 
     def files(self, split: str) -> Mapping[str, tasks.Layout]:
         """See Task."""
@@ -473,25 +409,15 @@ class Classification(tasks.Task):
             results.append("\t".join(map(repr, row)) + "\n")
             swag.append(f"{example.id},{text}\n")
         parts = {
+            **super().decode(encoded, outputs),
             "predictions": b"".join(predictions),
             "results": "".join(results).encode(),
-            "logits": logits.astype(np.float32).tobytes(),
             "swag": "".join(swag).encode(),
         }
         if self.table.submission:
             lines = submission.lines(self, encoded.examples, texts)
             parts["submission"] = lines.encode()
         return parts
-
-    def evaluate(
-        self,
-        examples: tasks.Examples,
-        encoded: tasks.Encoded,
-        outputs: Mapping[str, np.ndarray],
-    ) -> tasks.Evaluation:
-        """See Task."""
-        targets = encoded.features.dense["label_ids"]
-        return self._evaluation(examples, outputs["logits"], targets)
 
     def finish(
         self, examples: tasks.Examples, part: Callable[[str], bytes]
@@ -500,56 +426,7 @@ class Classification(tasks.Task):
         split = next(k for k, x in self.sets.items() if x is examples)
         if self.flags.glue_submission and self.table.submission:
             submission.write(self, split, part("submission"))
-        try:
-            targets = np.array([self.target(example) for example in examples])
-        except errors.InputError as error:
-            if len({*examples.summary.labels}) > 1:
-                logging.warning("no metrics of the test set: %s", error)
-            return tasks.Evaluation()
-        logits = np.frombuffer(part("logits"), np.float32)
-        logits = logits.reshape(len(targets), -1)
-        return self._evaluation(examples, logits, targets)
-
-    def _evaluation(
-        self, examples: tasks.Examples, logits: np.ndarray, targets: np.ndarray
-    ) -> tasks.Evaluation:
-        from tasks.classification import sections
-
-        return tasks.Evaluation(
-            values=self.metrics_of(logits, targets),
-            note=self._constant(targets),
-            by_label=self.by_label(logits, targets),
-            sections=lambda: sections.make(self, examples, logits, targets),
-        )
-
-    def _constant(self, targets: np.ndarray) -> str:
-        """Returns the accuracy of the most frequent label, in a sentence."""
-        if self.table.kind is not label_kinds.OneOf:
-            return ""
-        counts = np.bincount(targets[:, 0])
-        label = self.labels[int(counts.argmax())]
-        fraction = counts.max() / counts.sum()
-        return f"To predict always {label} has the accuracy {fraction:.4f}."
-
-    def by_label(
-        self, logits: np.ndarray, targets: np.ndarray
-    ) -> list[list[Any]]:
-        """Returns a row for each label; see Evaluation.by_label."""
-        if self.kind.names is None:
-            return []
-        decided = self.kind.decide(logits)
-        rows = []
-        for label, is_true, is_decided in zip(
-            self.labels,
-            *(x.T for x in self.kind.per_class(targets, decided)),
-            strict=True,
-        ):
-            right = int((is_true & is_decided).sum())
-            true, said = int(is_true.sum()), int(is_decided.sum())
-            precision, recall = right / max(said, 1), right / max(true, 1)
-            f1 = 2 * right / max(true + said, 1)
-            rows.append([label, true, said, precision, recall, f1])
-        return rows
+        return super().finish(examples, part)
 
 
 def _line(cells: Sequence[str]) -> bytes:
