@@ -193,12 +193,7 @@ _MAKERS: weakref.WeakKeyDictionary[tf.data.Dataset, Callable] = (
 
 def _permutation(count: int, *words: int) -> np.ndarray:
     """Returns a permutation that is keyed by words, the same everywhere."""
-    with np.errstate(over="ignore"):
-        keys = permutations.keys(
-            np.arange(count, dtype=np.uint64),
-            *(np.array([word % 2**64], np.uint64) for word in words),
-        )
-    return np.argsort(keys, kind="stable")
+    return np.argsort(permutations.keys_of(count, *words), kind="stable")
 
 
 def endless_batches(

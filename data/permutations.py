@@ -7,6 +7,8 @@ Works on NumPy arrays and, in a graph, on TensorFlow tensors.
 
 from typing import Any
 
+import numpy as np
+
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
@@ -32,3 +34,10 @@ def _splitmix64(x: Any) -> Any:
     x = (x ^ (x // (1 << 30))) * 0xBF58476D1CE4E5B9
     x = (x ^ (x // (1 << 27))) * 0x94D049BB133111EB
     return x ^ (x // (1 << 31))
+
+
+def keys_of(count: int, *words: int) -> np.ndarray:
+    """Returns `keys` of 0 ... count - 1, with words of either sign."""
+    unsigned = [np.array([word % 2**64], np.uint64) for word in words]
+    with np.errstate(over="ignore"):
+        return keys(np.arange(count, dtype=np.uint64), *unsigned)

@@ -16,9 +16,7 @@ Records are permuted as bytes. A worker parses only its own rows of a batch.
 """
 
 import itertools
-import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -30,7 +28,6 @@ from foundation import errors
 _GROUP = 16
 _CHUNK = 2048
 _WINDOW = 16
-_FOREVER = 2**62
 # Fixed, because tf.data tunes it badly; see training.feed.
 _PARSERS = max(2, min(16, workers.cores()))
 _AHEAD = 4  # Batches.
@@ -66,15 +63,20 @@ def train_batches(
     """
     counts = _counted(shards, counts)
     rows = rows_of_part(batch_size, part, num_parts)
-    paths = tf.constant([*shards, ""])
-    sizes = tf.constant([*counts, 0], tf.int64)
 
-    def read(shard, start):
-        dataset = _open(paths[shard]).skip(start)
-        return _exactly(sizes[shard] - start, dataset)
+    def read(shard: int, first: int) -> Iterator[np.ndarray]:
+        path = shards[shard]
+        stored = tf.data.TFRecordDataset(path, records.compression_type(path))
+        chunks = stored.skip(first).batch(_CHUNK).prefetch(1)
+        return chunks.as_numpy_iterator()
 
     return (
-        _shuffled(counts, seed, first_batch * batch_size, read)
+        tf.data.Dataset.from_generator(
+            lambda: _windows(counts, seed, first_batch * batch_size, read),
+            output_signature=tf.TensorSpec([None], tf.string),
+        )
+        # The next window is read while this one is used.
+        .prefetch(1)
         .rebatch(batch_size, drop_remainder=True)
         # In order, or the batch of a step would depend on the machine's load.
         .map(
@@ -100,6 +102,7 @@ def eval_batches(
     [B] is 0; elsewhere it is 1. Arguments as for train_batches.
     """
     rows = rows_of_part(batch_size, part, num_parts)
+    kinds = [records.compression_type(path) for path in shards]
 
     def parse(batch):
         real = tf.size(batch)
@@ -110,8 +113,8 @@ def eval_batches(
         return {**features, "is_real_example": is_real[rows]}
 
     return (
-        tf.data.Dataset.from_tensor_slices(list(shards))
-        .flat_map(_open)
+        tf.data.Dataset.from_tensor_slices((list(shards), kinds))
+        .flat_map(tf.data.TFRecordDataset)
         .batch(batch_size)
         .map(parse, num_parallel_calls=_PARSERS, deterministic=True)
         .prefetch(_AHEAD)
@@ -129,14 +132,17 @@ def locate(
     """Returns the records of a batch as (path, number counted from 0)."""
     counts = _counted(shards, counts)
 
-    def read(shard, start):
-        last = tf.gather(tf.constant([*counts, 0], tf.int64), shard)
-        numbers = tf.data.Dataset.range(start, last)
-        return numbers.map(lambda n: tf.stack([shard, n])).batch(_CHUNK)
+    def read(shard: int, first: int) -> Iterator[np.ndarray]:
+        for begin in range(first, counts[shard], _CHUNK):
+            end = min(begin + _CHUNK, counts[shard])
+            numbers = np.arange(begin, end)
+            yield np.stack([np.full(len(numbers), shard), numbers], 1)
 
-    order = _shuffled(counts, seed, batch * batch_size, read)
-    (rows,) = order.rebatch(batch_size).take(1).as_numpy_iterator()
-    return [(shards[shard], number) for shard, number in rows.tolist()]
+    rows = itertools.chain.from_iterable(
+        _windows(counts, seed, batch * batch_size, read)
+    )
+    first = itertools.islice(rows, batch_size)
+    return [(shards[shard], int(number)) for shard, number in first]
 
 
 def check_records(
@@ -181,15 +187,6 @@ def _check_record(path, number, record, schema) -> None:
         raise errors.InputError(f"{where}: {errors.reason(error)}") from None
 
 
-class _Start(NamedTuple):
-    """A position in the order."""
-
-    epoch: int
-    group: int
-    window: int
-    record: int
-
-
 def _counted(shards, counts) -> list[int]:
     if not shards:
         raise errors.InputError("--input_file: no shards")
@@ -209,154 +206,66 @@ def rows_of_part(batch_size: int, part: int, num_parts: int) -> slice:
     return slice(part * rows, (part + 1) * rows)
 
 
-def _open(path: tf.Tensor) -> tf.data.Dataset:
-    is_gzip = tf.strings.regex_full_match(path, r".*\.gz")
-    compression = tf.where(is_gzip, "GZIP", "")
-    return tf.data.TFRecordDataset(path, compression)
-
-
-def _exactly(count: tf.Tensor, shard: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the chunks of a shard that must have `count` records.
-
-    Every chunk must be full, and the last one must have what is left. More
-    records after a full last chunk would have to be read, and are not found.
-    """
-
-    def check(index, chunk):
-        expected = tf.minimum(count - index * _CHUNK, _CHUNK)
-        size = tf.size(chunk, tf.int64)
-        check = tf.debugging.Assert(
-            tf.equal(size, expected),
-            ["a shard has another number of records than", count],
-        )
-        with tf.control_dependencies([check]):
-            return tf.identity(chunk)
-
-    # If the shard ends early, this chunk comes instead of a missing one.
-    end = tf.data.Dataset.from_tensors(tf.constant([], tf.string))
-    return shard.batch(_CHUNK).concatenate(end).enumerate().map(check)
-
-
-def _shuffled(
+def _windows(
     counts: Sequence[int],
     seed: int,
     first: int,
-    read: Callable[[tf.Tensor, tf.Tensor], tf.data.Dataset],
-) -> tf.data.Dataset:
-    """Returns windows [n, ...] of the endless order, from record `first` on.
+    read: Callable[[int, int], Iterator[np.ndarray]],
+) -> Iterator[np.ndarray]:
+    """Yields windows [n, ...] of the endless order, from record `first` on.
 
-    `read` maps (shard, number of its first record) to chunks of its records.
+    `read` takes a shard and the number of its first record, and returns the
+    chunks of its records.
     """
-    start = _find(counts, seed, first)
-
-    def groups_of(epoch):
-        groups = _groups(len(counts), seed, epoch)
-        numbers = tf.range(tf.shape(groups, tf.int64)[0])
-        epochs = tf.fill(tf.shape(numbers), epoch)
-        return tf.data.Dataset.from_tensor_slices((epochs, numbers, groups))
-
-    def windows_of(index, item):
-        epoch, group, shards = item
-        is_first = tf.equal(index, 0)
-        first_window = tf.cast(is_first, tf.int64) * start.window
-        windows = _windows(counts, shards, first_window, read)
-
-        def permute(number, ragged):
-            rows = ragged.merge_dims(0, 1)
-            size = tf.shape(rows, tf.int64)[0]
-            window = first_window + number
-            keys = _keys(tf.range(size), seed, epoch, group, window)
-            rows = tf.gather(rows, tf.argsort(keys, stable=True))
-            is_entered = is_first & tf.equal(number, 0)
-            return rows[tf.cast(is_entered, tf.int64) * start.record :]
-
-        return windows.enumerate().map(permute)
-
-    return (
-        tf.data.Dataset.range(start.epoch, _FOREVER)
-        .flat_map(groups_of)
-        .skip(start.group)
-        .enumerate()
-        .flat_map(windows_of)
-        # The next window is read while this one is used.
-        .prefetch(1)
-    )
+    first_epoch, skipped = divmod(first, sum(counts))
+    for epoch in itertools.count(first_epoch):
+        order = _permutation(len(counts), seed, epoch)
+        for group in range(-(-len(order) // _GROUP)):
+            members = order[group * _GROUP : (group + 1) * _GROUP].tolist()
+            turns = -(-max(counts[shard] for shard in members) // _CHUNK)
+            # Each turn reads one chunk of every shard that has one left.
+            chunks = [
+                (shard, turn, min(_CHUNK, counts[shard] - turn * _CHUNK))
+                for turn in range(turns)
+                for shard in members
+                if turn * _CHUNK < counts[shard]
+            ]
+            readers: dict[int, Iterator[np.ndarray]] = {}
+            for window in range(-(-len(chunks) // _WINDOW)):
+                chosen = chunks[window * _WINDOW : (window + 1) * _WINDOW]
+                total = sum(size for _, _, size in chosen)
+                if skipped >= total:
+                    skipped -= total
+                    continue
+                for shard, turn, _ in chosen:
+                    if shard not in readers:
+                        readers[shard] = read(shard, turn * _CHUNK)
+                rows = np.concatenate(
+                    [_chunk(readers[shard], size) for shard, _, size in chosen]
+                )
+                order_within = _permutation(total, seed, epoch, group, window)
+                yield rows[order_within[skipped:]]
+                skipped = 0
 
 
-def _windows(counts, shards, first_window, read) -> tf.data.Dataset:
-    """Returns the windows of one group in order: ragged [chunks, records].
+def _chunk(reader: Iterator[np.ndarray], size: int) -> np.ndarray:
+    """Returns the next chunk, which must have so many records.
 
-    Ragged, because a shard's last chunk is short.
+    More records after a full last chunk would have to be read, and are not
+    found.
     """
-    sizes = tf.constant([*counts, 0], tf.int64)
-    _, choices = _chunks(tf.gather(sizes, shards))
-    first = first_window * _WINDOW
-    done = tf.math.bincount(
-        tf.cast(choices[:first], tf.int32),
-        minlength=_GROUP,
-        maxlength=_GROUP,
-        dtype=tf.int64,
-    )
-    sources = [
-        read(shards[i], done[i] * _CHUNK)
-        for i in range(min(_GROUP, len(counts)))
-    ]
-    return tf.data.Dataset.choose_from_datasets(
-        sources,
-        tf.data.Dataset.from_tensor_slices(choices[first:]),
-        stop_on_empty_dataset=False,
-    ).ragged_batch(_WINDOW)
+    try:
+        chunk = next(reader, np.empty(0))
+    except records.FAILURES as error:
+        # TensorFlow makes an InvalidArgumentError of it, as of a record that
+        # does not fit the schema.
+        raise ValueError(errors.reason(error)) from None
+    if len(chunk) != size:
+        raise ValueError("a shard has another number of records than it should")
+    return chunk
 
 
-def _find(counts: Sequence[int], seed: int, first: int) -> _Start:
-    """Finds the record at position `first` of the endless order."""
-    epoch, left = divmod(first, sum(counts))
-    groups = _groups(len(counts), seed, tf.constant(epoch, tf.int64)).numpy()
-    sizes = np.asarray([*counts, 0])[groups]
-    ends = np.cumsum(sizes.sum(axis=1))
-    group = int(np.searchsorted(ends, left, side="right"))
-    left -= int(ends[group] - sizes[group].sum())
-    turns, shards = map(np.asarray, _chunks(tf.constant(sizes[group])))
-    # The size of every chunk: full, but for the last of each shard.
-    lengths = np.minimum(sizes[group][shards] - turns * _CHUNK, _CHUNK)
-    windows = math.ceil(len(lengths) / _WINDOW)
-    totals = np.add.reduceat(lengths, np.arange(windows) * _WINDOW)
-    ends = np.cumsum(totals)
-    window = int(np.searchsorted(ends, left, side="right"))
-    return _Start(
-        epoch, group, window, left - int(ends[window] - totals[window])
-    )
-
-
-def _groups(number: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
-    """Returns int64 [groups, 16] permuted shards.
-
-    The last group is filled up with `number`, which denotes an empty shard.
-    """
-    order = tf.argsort(
-        _keys(tf.range(number, dtype=tf.int64), seed, epoch), stable=True
-    )
-    filling = -number % _GROUP
-    padded = tf.pad(order, [[0, filling]], constant_values=number)
-    return tf.cast(tf.reshape(padded, [-1, _GROUP]), tf.int64)
-
-
-def _chunks(sizes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the chunks in reading order.
-
-    Each turn reads one chunk of every shard that has one left.
-
-    Returns:
-      The turn of each chunk, which is its number within its shard, and the
-      shard: int64 [chunks] each.
-    """
-    number = -(-sizes // _CHUNK)
-    turns = tf.range(tf.reduce_max(number))
-    return tuple(tf.unstack(tf.where(number > turns[:, None]), axis=1))
-
-
-def _keys(numbers: tf.Tensor, *words: int | tf.Tensor) -> tf.Tensor:
-    """Hashes every number with all words, see permutations: int64 [N]."""
-    unsigned = [tf.bitcast(tf.cast(x, tf.int64), tf.uint64) for x in words]
-    keys = permutations.keys(tf.cast(numbers, tf.uint64), *unsigned)
-    return tf.bitcast(keys, tf.int64)
+def _permutation(count: int, *words: int) -> np.ndarray:
+    """Returns a permutation that is keyed by words, the same everywhere."""
+    keys = permutations.keys_of(count, *words)
+    return np.argsort(keys.view(np.int64), kind="stable")
