@@ -21,7 +21,6 @@ a manifest (google-research/bert's, NVIDIA's) are checked by their first record.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import typing
 from typing import Annotated, Literal
@@ -36,9 +35,7 @@ from foundation import atomic, errors, file_system, metadata
 if typing.TYPE_CHECKING:
     from data.tokenization import vocabulary as vocabularies
 
-FORMAT_VERSION = 1
 SUFFIX = ".manifest.json"
-_COMPARED_RECORDS = 100
 Switch = Literal["do_lower_case", "strip_accents", "tokenize_chinese_chars"]
 VOCABULARY_SUFFIX = ".vocab.txt"  # Of the vocabulary's copy.
 
@@ -93,7 +90,7 @@ class Manifest:
     job: metadata.Object
     totals: dict[str, metadata.Count]
     packing: Packing | None = None
-    format_version: int = FORMAT_VERSION
+    format_version: Literal[1] = 1
 
     def __post_init__(self):
         """Checks what is read of the job."""
@@ -140,18 +137,7 @@ def read(path: str) -> Manifest:
     Raises:
       InputError: the file is not a manifest, or one of another version.
     """
-    return _parse(path, file_system.read(path))
-
-
-def _parse(path: str, data: bytes) -> Manifest:
-    fields = file_system.parse_json(data, path)
-    version = isinstance(fields, dict) and fields.get("format_version")
-    if type(version) is int and version != FORMAT_VERSION:
-        raise errors.InputError(
-            f"{path}: format version {version}, this program reads "
-            f"{FORMAT_VERSION}"
-        )
-    return metadata.convert(fields, Manifest, path)
+    return metadata.read(path, Manifest)
 
 
 def find(paths: list[str]) -> dict[str, Manifest]:
@@ -174,11 +160,11 @@ def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
             if not name.endswith(SUFFIX):
                 continue
             path = os.path.join(folder, name)
-            data = file_system.read(path)
             try:
-                manifest = _parse(path, data)
+                manifest = read(path)
             except errors.InputError as error:
                 # Other programs have files of that name.
+                data = file_system.read(path)
                 names = (os.path.basename(shard) for shard in paths)
                 if any(name.encode() in data for name in names):
                     raise
@@ -256,9 +242,7 @@ def check(
     """Compares shards with what a run expects.
 
     Without a vocabulary, ids are not checked. Without `has_pairs`, records
-    need no next-sentence label. A shard's number of records is compared with
-    its size, which costs nothing; training finds smaller differences when it
-    reads the shard to its end.
+    need no next-sentence label.
 
     Raises:
       InputError: names a shard that does not fit, is missing or truncated.
@@ -290,30 +274,6 @@ def check(
                 f"{path}: {actual} bytes, its manifest says {shard.bytes}: "
                 "the shard is truncated or changed"
             )
-        _check_count(path, manifest, shard)
-
-
-def _check_count(path: str, manifest: Manifest, shard: Shard) -> None:
-    """Refuses a number of records that a shard of this size cannot have."""
-    largest = records.LARGEST_COMPRESSION if records.is_gzip(path) else 1
-    size, packing = manifest.vocabulary["size"], manifest.packing
-    kind = manifest.schema.limited(
-        input_ids=size,
-        input_mask=packing["instances_per_row"] + 1 if packing else 2,
-        segment_ids=2,
-        position_ids=manifest.max_seq_length,
-        masked_lm_ids=size,
-        masked_lm_positions=manifest.max_seq_length,
-        next_sentence_positions=manifest.max_seq_length,
-        next_sentence_labels=2,
-    )
-    least, most = records.stored_bytes(kind)
-    fewest, highest = shard.bytes // most, shard.bytes * largest // least
-    if not fewest <= shard.records <= highest:
-        raise errors.InputError(
-            f"{path}: {shard.bytes} bytes cannot hold the {shard.records} "
-            "records that its manifest says"
-        )
 
 
 def _check_lengths(path, lengths, predictions) -> None:
@@ -327,25 +287,6 @@ def _check_lengths(path, lengths, predictions) -> None:
             )
 
 
-def check_equal_lengths(path: str) -> None:
-    """Refuses a shard without a manifest whose records differ in length.
-
-    Raises:
-      InputError: names one of the first records that differ.
-    """
-    firsts: dict[str, int] = {}
-    first_records = itertools.islice(records.read(path), _COMPARED_RECORDS)
-    for number, record in enumerate(first_records, 1):
-        for name, values in (records.features_of(record) or {}).items():
-            count = firsts.setdefault(name, len(values))
-            if len(values) != count:
-                raise errors.InputError(
-                    f"{path}: {name} has {len(values)} values in record "
-                    f"{number}, but {count} before; records must be padded to "
-                    "one length"
-                )
-
-
 def _check_first_record(
     path, features, length, predictions, vocabulary, has_pairs
 ) -> None:
@@ -356,10 +297,8 @@ def _check_first_record(
             f"{path}: not pre-training records (features: "
             f"{errors.listed(sorted(features)) or 'none'})"
         )
-    lengths = len(ids), len(features["masked_lm_positions"])
-    if lengths != (length, predictions):
-        check_equal_lengths(path)
-    _check_lengths(path, (lengths[0], length), (lengths[1], predictions))
+    stored = len(features["masked_lm_positions"])
+    _check_lengths(path, (len(ids), length), (stored, predictions))
     expected = schema.pretraining(length, predictions)
     if not has_pairs:
         expected = expected.without("next_sentence_labels")

@@ -14,23 +14,20 @@ import collections
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent import futures
 
 import numpy as np
 import tensorflow as tf
 
 from data import schema as schemas
-from foundation import atomic, errors, file_system
+from foundation import atomic, errors
 
 _CHUNK_BYTES = 1 << 21  # The byte matrix fits in the processor's cache.
 _TABLE_SIZE = 1 << 16  # Integers below it are looked up, not computed.
-_COUNTED_AT_ONCE = 1024
-# zlib's bound: it never makes data smaller than this.
-LARGEST_COMPRESSION = 1032
-_FRAME_BYTES = 16  # The length and both checksums of a TFRecord.
+_COUNTED_AT_ONCE, _SHARDS_AT_ONCE = 1024, 16
 # A message of TensorFlow's with bytes of a record may not be UTF-8.
 FAILURES = (tf.errors.OpError, UnicodeDecodeError)
-_GZIP = b"\x1f\x8b"  # The first bytes.
 _STORED_TYPES = {int: schemas.INTEGER, float: schemas.FLOAT, bytes: "bytes"}
 _LIST_TAG = {schemas.INTEGER: 0x1A, schemas.FLOAT: 0x12}
 
@@ -184,32 +181,9 @@ def _base_128(values, width):
     return data, used
 
 
-@functools.cache
-def stored_bytes(schema: schemas.Schema) -> tuple[int, int]:
-    """Returns the least and the most bytes of a record in a shard.
-
-    Integers are not negative; those without a limit are below 2^31.
-    """
-    sizes = []
-    for is_largest in (False, True):
-        columns = {}
-        for feature in schema.features:
-            value = (feature.limit or 2**31) - 1 if is_largest else 0
-            dtype = np.float32 if feature.dtype == schemas.FLOAT else np.int64
-            columns[feature.name] = np.full((1, *feature.shape), value, dtype)
-        (record,) = encode(schema, columns)
-        sizes.append(len(record) + _FRAME_BYTES)
-    return sizes[0], sizes[1]
-
-
-def is_gzip(path: str) -> bool:
-    """Returns whether a shard's name says that it is compressed."""
-    return str(path).endswith(".gz")
-
-
 def compression_type(path: str) -> str:
     """Returns TFRecordDataset's name of it: "GZIP" for .gz, "" otherwise."""
-    return "GZIP" if is_gzip(path) else ""
+    return "GZIP" if str(path).endswith(".gz") else ""
 
 
 class ShardWriter:
@@ -323,37 +297,17 @@ def read(path: str) -> Iterator[bytes]:
             yield record
     except tf.errors.NotFoundError:
         raise errors.InputError(f"{path}: no such file") from None
-    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        if is_gzip(path) != _begins_as_gzip(path):
-            ends = "ends" if is_gzip(path) else "does not end"
-            content = "not gzip" if is_gzip(path) else "gzip"
-            raise errors.InputError(
-                f"{path}: {content}, but the name {ends} in .gz"
-            ) from None
-        if not number and not is_gzip(path) and not _may_be_records(path):
-            raise errors.InputError(
-                f"{path}: text or another format, not TFRecords, which "
-                "create_pretraining_data.py makes from text"
-            ) from None
+    except FAILURES as error:
+        what = f"record {number + 1} is truncated or damaged"
+        if not number:
+            what += (
+                ", or these are not TFRecords, as create_pretraining_data.py "
+                "makes them of text, or compressed in another way than the "
+                "name says"
+            )
         raise errors.InputError(
-            f"{path}: record {number + 1} is truncated or damaged "
-            f"({type(error).__name__})"
+            f"{path}: {what} ({type(error).__name__})"
         ) from None
-
-
-def _begins_as_gzip(path: str) -> bool:
-    with file_system.open_binary(path) as file:
-        return file.read(len(_GZIP)) == _GZIP
-
-
-def _may_be_records(path: str) -> bool:
-    """Returns False for a file that does not begin with a record's length.
-
-    A length has 8 bytes, and the highest is 0 below 2^56 bytes. Text has no
-    zero bytes.
-    """
-    with file_system.open_binary(path) as file:
-        return b"\0" in file.read(8)
 
 
 def counts(paths: Sequence[str]) -> list[int]:
@@ -362,15 +316,18 @@ def counts(paths: Sequence[str]) -> list[int]:
     Raises:
       InputError: names the first shard that is damaged or missing.
     """
+    with futures.ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
+        return list(pool.map(_count, paths))
 
-    def sizes(number, shard):
-        groups = shard.batch(_COUNTED_AT_ONCE)
-        return groups.map(lambda group: (number, tf.size(group)))
 
-    result = np.zeros(len(paths), np.int64)
-    for number, size in _of_all(paths, sizes):
-        result[number] += size
-    return result.tolist()
+def _count(path: str) -> int:
+    groups = tf.data.TFRecordDataset(path, compression_type(path))
+    groups = groups.batch(_COUNTED_AT_ONCE)
+    try:
+        return sum(map(len, groups.as_numpy_iterator()))
+    except FAILURES:
+        collections.deque(read(path), maxlen=0)  # Names the record.
+        raise
 
 
 def first_examples(paths: Sequence[str]) -> list[dict[str, list]]:
@@ -379,52 +336,19 @@ def first_examples(paths: Sequence[str]) -> list[dict[str, list]]:
     Raises:
       InputError: names a shard without a record, or with a damaged one.
     """
-
-    def first(number, shard):
-        return shard.take(1).map(lambda record: (number, record))
-
-    firsts = dict(_of_all(paths, first))
+    with futures.ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
+        firsts = list(pool.map(lambda path: next(read(path), None), paths))
     result = []
-    for number, path in enumerate(paths):
-        if number not in firsts:
+    for path, record in zip(paths, firsts, strict=True):
+        if record is None:
             raise errors.InputError(f"{path}: holds no records")
-        features = features_of(firsts[number])
+        features = features_of(record)
         if features is None:
             raise errors.InputError(
                 f"{path}: record 1 is not a tf.train.Example"
             )
         result.append(features)
     return result
-
-
-def _of_all(
-    paths: Sequence[str],
-    choose: Callable[[tf.Tensor, tf.data.Dataset], tf.data.Dataset],
-) -> Iterator[tuple]:
-    """Yields choose(number of a shard, its records) of all shards, unordered.
-
-    One pipeline reads all shards, because TensorFlow needs 30 ms to start one.
-    If it fails, the shards are read one by one, to name the damaged one.
-    """
-    if not paths:
-        return
-    kinds = [compression_type(path) for path in paths]
-    names = tf.data.Dataset.from_tensor_slices((list(paths), kinds))
-    shards = names.enumerate()
-    chosen = shards.interleave(
-        lambda number, name: choose(number, tf.data.TFRecordDataset(*name)),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=False,
-    )
-    try:
-        yield from chosen.as_numpy_iterator()
-    except FAILURES:
-        if len(paths) > 1:
-            for path in paths:
-                collections.deque(_of_all([path], choose), maxlen=0)
-        else:
-            collections.deque(read(*paths), maxlen=0)
-        raise
 
 
 def features_of(record: bytes) -> dict[str, list] | None:

@@ -366,8 +366,6 @@ def _of_length(
     lengths = _lengths(paths)
     matching = [p for p in paths if lengths[p].max_seq_length == max_seq_length]
     if not matching:
-        for path in set(paths) - manifest.find(paths).keys():
-            manifest.check_equal_lengths(path)
         existing = sorted({x.max_seq_length for x in lengths.values()})
         raise errors.InputError(
             f"--{flag}: no shard of sequence length {max_seq_length}, which "

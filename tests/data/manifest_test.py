@@ -150,7 +150,7 @@ def test_shards_without_a_manifest_are_checked_by_their_first_record(tmp_path):
 def test_a_file_that_is_not_a_shard_is_refused(tmp_path):
     path = tmp_path / "x.txt"
     path.write_text("The man went to the store. " * 10)
-    refused([str(path)], "x.txt: text or another format, not TFRecords")
+    refused([str(path)], "x.txt: record 1 is .* or these are not TFRecords")
     path.write_bytes(b"\x05" + b"\0" * 7 + b"\xff" * 30)
     refused([str(path)], "x.txt: record 1 is truncated or damaged")
     path.write_bytes(b"")
@@ -196,20 +196,11 @@ def test_a_wrong_value_is_named(made, tmp_path, keys, value):
     refused(made[0], r"a.manifest.json: .*" + str(keys[-1]))
 
 
-@pytest.mark.parametrize("count", [1, 10**12])
-def test_a_count_that_does_not_fit_the_bytes_is_refused(made, tmp_path, count):
-    path = tmp_path / "a.manifest.json"
-    fields = json.loads(path.read_text())
-    fields["shards"][1]["records"] = count
-    path.write_text(json.dumps(fields))
-    refused(made[0], f"00001-of-00002.tfrecord: .*{count} records")
-
-
 def test_a_manifest_of_another_version_is_refused(made, tmp_path):
     fields = dataclasses.asdict(made[1]) | {"format_version": 99}
     path = tmp_path / "b.manifest.json"
     path.write_text(json.dumps(fields))
-    with pytest.raises(errors.InputError, match="version 99"):
+    with pytest.raises(errors.InputError, match="format_version: .*99"):
         manifest.read(str(path))
 
 
