@@ -300,6 +300,11 @@ def _check_first_record(
     stored = len(features["masked_lm_positions"])
     _check_lengths(path, (len(ids), length), (stored, predictions))
     expected = schema.pretraining(length, predictions)
+    if has_pairs and not features.get("next_sentence_labels"):
+        raise errors.InputError(
+            f"{path}: has no next_sentence_labels, which --objective=masked_lm "
+            "does not need"
+        )
     if not has_pairs:
         expected = expected.without("next_sentence_labels")
     records.check_features(path, features, expected)
