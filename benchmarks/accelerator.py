@@ -1,383 +1,227 @@
-r"""Measures one accelerator in about fifteen minutes, or a CPU at small size.
+r"""Measures steps of pre-training on one accelerator, beside transformers.
 
-    python benchmarks/accelerator.py --output_dir=/tmp/accelerator
-    python benchmarks/accelerator.py --output_dir=/tmp/small --small \
-        --plan=smoke
+    python benchmarks/accelerator.py --input_file=text.txt \
+        --vocab_file=vocab.txt --peer_python=/path/to/python/with/torch
 
-BERT-Base and BERT-Large train through training.step.TrainStep on arrays in
-memory; the table has the time of a step, the model FLOPs utilization, the peak
-memory, the first losses beside the CPU's, and the kernels of the slowest
-configuration. `results.jsonl` gets a line as soon as a configuration has been
-measured; `results.json` and `table.md` are written at the end. For
---plan=levers and --plan=peer see accelerator_trials.py.
-
-A configuration that fails, for lack of memory or otherwise, is a row with the
-reason. The most important ones come first; --minutes leaves out the last.
+Runs run_pretraining.py for some hundred steps of each configuration, the most
+important first, and starts none after --minutes. Prints for each the sequences
+per second (the median of what the run logs after its first entry), the time of
+a step and the utilization of the device: the operations of the matrix products,
+padding included and recomputation not, relative to the dense peak at 16 bits.
+The peer is transformers' BertForPreTraining under torch.compile with a batch of
+the same shape. --output_dir gets a line of JSON as soon as one is measured.
 """
 
-import dataclasses
+import argparse
 import json
-import os
+import pathlib
+import shutil
+import statistics
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+import speed
 
-import accelerator_cases as cases
-import accelerator_process
-import accelerator_trials
-import smoke
-from absl import logging
-
-from foundation import config_flags
-
-Case = cases.Case
-Worker = accelerator_process.Worker
-field = config_flags.field
+# TFLOP/s of dense products in bfloat16, by the beginning of the name.
+PEAKS = {
+    "NVIDIA A100": 312.0,
+    "NVIDIA H100 PCIe": 756.0,
+    "NVIDIA H100": 989.0,
+    "NVIDIA H200": 989.0,
+    "NVIDIA L4": 121.0,
+    "NVIDIA L40S": 362.0,
+}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-    """What to measure, how long, and relative to what."""
+class Case(NamedTuple):
+    """One configuration."""
 
-    output_dir: str = field("Where the results go.")
-    plan: Literal["full", "short", "smoke", "levers", "peer"] = field(
-        "short: without the less important half; smoke: a few small models; "
-        "levers: what may shorten a step; peer: transformers.",
-        "full",
-    )
-    minutes: float = field("Starts no configuration after so many.", 15.0)
-    case_seconds: float = field("Stops a configuration after so many.", 300.0)
-    peak_tflops: float | None = field(
-        "Dense peak of one device at 16 bits, where its name is not known.",
-        None,
-    )
-    small: bool = field(
-        "Replaces every size by tiny, divides batches and lengths.", False
-    )
-    only: str | None = field("Comma list of parts of names to run.", None)
-    peer_python: str = field(
-        "Python with torch and transformers, for --plan=peer.", sys.executable
-    )
-    jax_python: str = field(
-        "Python with jax and keras, for the control of --plan=levers.",
-        sys.executable,
-    )
+    size: str
+    batch: int
+    length: int = 128
+    precision: str = "bfloat16"
+    accumulation: int = 1
+
+    def __str__(self) -> str:
+        """Returns the row's name."""
+        name = f"{self.size} {self.batch} x {self.length}, {self.precision}"
+        parts = f", {self.accumulation} parts" if self.accumulation > 1 else ""
+        return name + parts
 
 
-def plan(name: str) -> list[Case]:
-    """Returns the configurations, the most important first."""
-    if name == "smoke":
-        return _smoke()
-    if name in accelerator_trials.PLANS:
-        return accelerator_trials.PLANS[name]()
-    half = {"precision": "bfloat16"}
-    first = [
-        Case(name="base 128", batch=256, **half),
-        Case(name="large 128", size="large", batch=128, **half),
-        Case(name="base 512", length=512, batch=64, **half),
-        Case(name="large 512", size="large", length=512, batch=32, **half),
-        *_losses(),
-        Case(name="base 128, no XLA", batch=256, xla=False, **half),
-        Case(name="base 128, float16", batch=256, precision="float16"),
-        Case(
-            name="base 512, packed", task="packed", length=512, batch=64, **half
-        ),
-        Case(
-            name="base 128, 4 micro-batches", batch=1024, accumulation=4, **half
-        ),
-    ]
-    rest = [
-        Case(
-            name="predict classification",
-            work="predict",
-            task="classification",
-            batch=256,
-            **half,
-        ),
-        Case(
-            name="predict squad",
-            work="predict",
-            task="squad",
-            length=384,
-            batch=128,
-            **half,
-        ),
-        Case(name="train squad", task="squad", length=384, batch=32, **half),
-        Case(
-            name="train classification", task="classification", batch=32, **half
-        ),
-        Case(
-            name="large 128, float16",
-            size="large",
-            batch=128,
-            precision="float16",
-        ),
-        Case(
-            name="large 512, recompute",
-            size="large",
-            length=512,
-            batch=64,
-            recompute="blocks",
-            **half,
-        ),
-        Case(name="base 128, tf32", batch=128, precision="tf32"),
-        Case(name="base 128, float32", batch=128, precision="float32"),
-        Case(name="base 512, no XLA", length=512, batch=64, xla=False, **half),
-    ]
-    return first if name == "short" else first + rest
+CASES = (
+    Case("base", 256),
+    Case("large", 128),
+    Case("base", 64, 512),
+    Case("large", 32, 512),
+    Case("base", 1024, accumulation=4),
+    Case("base", 256, precision="float16"),
+    Case("base", 128, precision="float32"),
+)
+SMALL = (Case("tiny", 8, 32, "float32"), Case("tiny", 8, 32, accumulation=2))
 
 
-def _losses(**options: Any) -> list[Case]:
-    options = {"work": "losses", "batch": 8, **options}
-    variants = [
-        ("float32", False),
-        ("float32", True),
-        ("tf32", True),
-        ("bfloat16", True),
-        ("float16", True),
-    ]
-    return [
-        Case(
-            name=f"losses, {precision}{'' if xla else ', no XLA'}",
-            precision=precision,
-            xla=xla,
-            **options,
-        )
-        for precision, xla in variants
-    ]
+def device_name() -> str:
+    """Returns the name of the first GPU; "CPU" without one."""
+    if shutil.which("nvidia-smi") is None:
+        return "CPU"
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    shown = subprocess.run(command, capture_output=True, text=True)
+    return shown.stdout.splitlines()[0] if not shown.returncode else "CPU"
 
 
-def _smoke() -> list[Case]:
-    options = {"size": "tiny", "length": 16, "batch": 4, "seconds": 0.1}
-    exact = {**options, "precision": "float32"}
-    return [
-        Case(name="tiny", **exact),
-        Case(name="tiny, packed", task="packed", xla=False, **exact),
-        Case(name="too large", **{**exact, "batch": 2**42}),
-        Case(name="predict", work="predict", task="squad", xla=False, **exact),
-        Case(name="losses, float32", work="losses", xla=False, **exact),
-    ]
+def predictions(length: int) -> int:
+    """Returns the masked positions of a sequence, as released: 20 of 128."""
+    return {128: 20, 512: 80}.get(length, max(1, round(0.15 * length)))
 
 
-def shrunk(case: Case) -> Case:
-    """Returns the case at a size that a CPU measures in seconds."""
-    return dataclasses.replace(
-        case,
-        size="tiny",
-        length=case.length // 8,
-        batch=max(case.accumulation, case.batch // 32),
-        seconds=0.2,
-    )
+def training_flops(case: Case, vocab_size: int) -> float:
+    """Returns the floating-point operations of training on one sequence.
 
-
-def run(
-    selected: Sequence[Case], config: Config, device: Worker, cpu: Worker
-) -> Iterator[dict[str, Any]]:
-    """Yields the results as they come, the CPU's losses among them."""
-    deadline = time.monotonic() + 60 * config.minutes
-    references = _references(selected)
-    for reference in references:
-        # On the CPU while the GPU is busy; received at the end.
-        cpu.send(reference, config.output_dir)
-    measured = []
-    for case in selected:
-        if time.monotonic() > deadline:
-            values = dataclasses.asdict(case)
-            yield {**values, "failure": "left out: no time"}
-            continue
-        device.send(case, config.output_dir)
-        values = device.receive(case, config.case_seconds)
-        measured.append(values)
-        yield values
-    slowest = _slowest(measured)
-    if slowest is not None and time.monotonic() < deadline:
-        names = {f.name for f in dataclasses.fields(Case)}
-        options = {k: v for k, v in slowest.items() if k in names}
-        options |= {"name": f"profile of {slowest['name']}", "work": "profile"}
-        case = Case(**options)
-        device.send(case, config.output_dir)
-        yield device.receive(case, config.case_seconds)
-    for reference in references:
-        yield cpu.receive(reference, config.case_seconds)
-
-
-def _references(selected: Sequence[Case]) -> list[Case]:
-    """Returns what the CPU computes for comparison.
-
-    XLA makes dropout's masks in another way than TensorFlow, but the same way
-    on every device: each kind has its own reference.
+    They are six per token and weight of the encoder, those of its attention,
+    and six per prediction and weight of the output layer.
     """
-    found = {c.xla: c for c in selected if c.work == "losses"}
-    return [
-        dataclasses.replace(c, name=_reference_name(xla), precision="float32")
-        for xla, c in found.items()
-    ]
+    layers, hidden, _ = speed.SIZES[case.size]
+    layer = 12 * hidden**2 + 2 * case.length * hidden
+    encoder = case.length * layers * layer
+    head = predictions(case.length) * hidden * (hidden + vocab_size)
+    return 6.0 * (encoder + head)
 
 
-def _reference_name(xla: bool) -> str:
-    return f"losses, CPU, float32{'' if xla else ', no XLA'}"
-
-
-def _slowest(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Returns the training in 16 bits by XLA that uses the device least."""
-    found = [
-        r
-        for r in results
-        if "tflops" in r and r["work"] == "train" and r["xla"]
-    ]
-    half = [r for r in found if r["precision"] in ("bfloat16", "float16")]
-    return min(half or found, key=lambda r: r["tflops"], default=None)
-
-
-def table(
-    results: Sequence[Mapping[str, Any]],
-    device: Mapping[str, Any],
-    given_peak: float | None = None,
-) -> str:
-    """Returns the Markdown tables: steps, losses and the profile."""
-    lines = [
-        f"{device['device']}, TensorFlow {device['tensorflow']}, "
-        f"Keras {device['keras']}. Utilization is relative to the dense peak "
-        "and does not count recomputation.",
-        "",
-        "| configuration | batch x length | ms per step | sequences/s "
-        "| TFLOP/s | utilization | peak GiB | first call s |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for r in results:
-        if r["work"] in ("train", "predict"):
-            lines.append(
-                _row(r, cases.peak_tflops(r, device["device"], given_peak))
+def write_inputs(options, folder: pathlib.Path, cases: Sequence[Case]) -> None:
+    """Writes configurations and records of all lengths."""
+    size = len(pathlib.Path(options.vocab_file).read_text().splitlines())
+    for name in {case.size for case in cases}:
+        layers, hidden, heads = speed.SIZES[name]
+        config = {
+            "vocab_size": size,
+            "hidden_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "intermediate_size": 4 * hidden,
+            "hidden_act": "gelu",
+            "hidden_dropout_prob": 0.1,
+            "attention_probs_dropout_prob": 0.1,
+            "max_position_embeddings": 512,
+            "type_vocab_size": 2,
+            "initializer_range": 0.02,
+        }
+        (folder / f"{name}.json").write_text(json.dumps(config))
+    for length in {case.length for case in cases}:
+        speed.run(
+            speed.ours(
+                "create_pretraining_data.py",
+                input_file=options.input_file,
+                vocab_file=options.vocab_file,
+                output_prefix=folder / str(length) / "x",
+                dupe_factor=1,
+                max_seq_length=length,
+                max_predictions_per_seq=predictions(length),
             )
-    lines += _loss_table([r for r in results if r["work"] == "losses"])
-    for r in results:
-        if r["work"] == "profile":
-            lines += _profile_table(r)
-    return "\n".join(lines) + "\n"
+        )
 
 
-def _row(r: Mapping[str, Any], peak: float | None) -> str:
-    start = f"| {r['name']} | {r['batch']} x {r['length']} |"
-    if "failure" in r:
-        return f"{start} {r['failure']} | | | | | |"
-    used = f"{100 * r['tflops'] / peak:.1f} %" if peak else "-"
-    return (
-        f"{start} {1000 * r['seconds']:.1f} | {r['sequences_per_second']:.0f} "
-        f"| {r['tflops']:.1f} | {used} | {r['peak_gib']:.1f} "
-        f"| {r['first_call_seconds']:.0f} |"
+def measure(options, folder: pathlib.Path, case: Case) -> dict[str, Any]:
+    """Trains some hundred steps; returns what was measured."""
+    output = folder / "trained"
+    shutil.rmtree(output, ignore_errors=True)
+    usage = speed.run(
+        speed.ours(
+            "run_pretraining.py",
+            bert_config_file=folder / f"{case.size}.json",
+            input_file=folder / str(case.length) / "x-*",
+            output_dir=output,
+            do_train=True,
+            train_batch_size=case.batch,
+            max_seq_length=case.length,
+            max_predictions_per_seq=predictions(case.length),
+            num_train_steps=options.steps,
+            save_checkpoints_steps=options.steps,
+            iterations_per_loop=max(options.steps // 8, 1),
+            gradient_accumulation_steps=case.accumulation,
+            precision=case.precision,
+        )
     )
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    name = "train/examples_per_second"
+    rates = [x[name] for x in map(json.loads, lines) if name in x]
+    rate = statistics.median(rates[1:] or rates)
+    return {"sequences_per_second": rate, "seconds": usage.seconds}
 
 
-def _loss_table(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    found = {r["name"]: r for r in results}
-    lines = [
-        "",
-        "| first ten losses | first | last | largest relative difference "
-        "from the CPU's float32 |",
-        "|---|---|---|---|",
-    ]
-    for r in results:
-        if "losses" not in r:
-            lines.append(f"| {r['name']} | {r['failure']} | | |")
-            continue
-        apart = "-"
-        reference = found.get(_reference_name(r["xla"]), {}).get("losses")
-        if reference:
-            apart = f"{relative_difference(r['losses'], reference):.1e}"
-        first, last = r["losses"][0], r["losses"][-1]
-        lines.append(f"| {r['name']} | {first:.5f} | {last:.5f} | {apart} |")
-    return lines if found else []
+def measure_peer(options, case: Case) -> dict[str, Any]:
+    """Runs transformers; its process prints the seconds of a step."""
+    command = [options.peer_python, speed.PEER, "pretrain"]
+    flags = {
+        "size": case.size,
+        "batch_size": case.batch,
+        "max_seq_length": case.length,
+        "precision": case.precision,
+        "steps": options.steps,
+    }
+    done = subprocess.run(
+        [*command, *(f"--{k}={v}" for k, v in flags.items())],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode:
+        sys.exit(f"peer.py ended with code {done.returncode}")
+    values = json.loads(done.stdout.splitlines()[-1])
+    return {"sequences_per_second": case.batch / values["seconds"], **values}
 
 
-def relative_difference(
-    values: Sequence[float], reference: Sequence[float]
-) -> float:
-    """Returns the largest |value / reference - 1|."""
-    pairs = zip(values, reference, strict=True)
-    return max(abs(value / other - 1) for value, other in pairs)
-
-
-def _profile_table(r: Mapping[str, Any]) -> list[str]:
-    if "kinds" not in r:
-        return ["", f"{r['name']}: {r['failure']}"]
-    total = sum(r["kinds"].values())
-    lines = [
-        "",
-        f"| {r['name']}: {1000 * r['seconds']:.1f} ms per step | ms | share |",
-        "|---|---|---|",
-    ]
-    for kind, milliseconds in list(r["kinds"].items())[:25]:
-        share = 100 * milliseconds / total
-        lines.append(f"| `{kind}` | {milliseconds:.2f} | {share:.1f} % |")
-    return lines
-
-
-def select(config: Config) -> list[Case]:
-    """Returns the cases that the flags select."""
-    selected = plan(config.plan)
-    if config.only:
-        parts = config.only.split(",")
-        selected = [c for c in selected if any(p in c.name for p in parts)]
-    return [shrunk(c) if config.small else c for c in selected]
-
-
-def main(config: Config) -> None:
-    """Measures, writes the results and prints the table."""
-    os.makedirs(config.output_dir, exist_ok=True)
-    if config.plan in accelerator_trials.PLANS:
-        return accelerator_trials.main(
-            select(config),
-            config.output_dir,
-            minutes=config.minutes,
-            case_seconds=config.case_seconds,
-            given_peak=config.peak_tflops,
-            pythons={"peer": config.peer_python, "jax": config.jax_python},
-        )
-    device, cpu = Worker(), Worker(environment={"CUDA_VISIBLE_DEVICES": "-1"})
-    results = []
-    try:
-        device.start()
-        path = os.path.join(config.output_dir, "results.jsonl")
-        with open(path, "w", buffering=1) as file:
-            for result in run(select(config), config, device, cpu):
-                file.write(json.dumps({**device.device, **result}) + "\n")
-                results.append(result)
-                logging.info("%s", summary(result))
-    finally:
-        device.stop()
-        cpu.stop()
-    text = table(results, device.device, config.peak_tflops)
-    for name, content in (
-        ("results.json", json.dumps([device.device, *results], indent=1)),
-        ("table.md", text),
-    ):
-        with open(os.path.join(config.output_dir, name), "w") as file:
-            file.write(content)
-    print(text)
-
-
-def summary(result: Mapping[str, Any]) -> str:
-    """Returns one line of the log."""
-    if "failure" in result:
-        message = result.get("message", "")[:200]
-        return f"{result['name']}: {result['failure']} {message}"
-    if "tflops" in result:
-        return (
-            f"{result['name']}: {1000 * result['seconds']:.1f} ms, "
-            f"{result['tflops']:.1f} TFLOP/s, {result['peak_gib']:.1f} GiB, "
-            f"first call {result['first_call_seconds']:.0f} s"
-        )
-    return f"{result['name']}: done"
+def main() -> None:
+    """Measures all configurations and prints a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--input_file", required=True)
+    parser.add_argument("--vocab_file", required=True)
+    parser.add_argument("--output_dir", default="accelerator")
+    parser.add_argument("--peer_python")
+    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--peak_tflops", type=float)
+    parser.add_argument("--small", action="store_true", help="for a CPU")
+    options = parser.parse_args()
+    device = device_name()
+    peaks = [x for name, x in PEAKS.items() if device.startswith(name)]
+    peak = options.peak_tflops or (peaks[0] if peaks else None)
+    size = len(pathlib.Path(options.vocab_file).read_text().splitlines())
+    cases = SMALL if options.small else CASES
+    deadline = time.monotonic() + 60 * options.minutes
+    output = pathlib.Path(options.output_dir)
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="accelerator-") as name:
+        folder = pathlib.Path(name)
+        write_inputs(options, folder, cases)
+        for case in cases:
+            for side in ("ours", "transformers"):
+                is_left_out = case.accumulation > 1 or not options.peer_python
+                if side == "transformers" and is_left_out:
+                    continue
+                if time.monotonic() > deadline:
+                    print(f"{case}, {side}: left out, no time")
+                    continue
+                if side == "ours":
+                    values = measure(options, folder, case)
+                else:
+                    values = measure_peer(options, case)
+                rate = values["sequences_per_second"]
+                tflops = rate * training_flops(case, size) / 1e12
+                used = f"{tflops / peak:.1%}" if peak else "unknown"
+                values |= {"case": case, "side": side, "device": device}
+                with open(output / "results.jsonl", "a") as file:
+                    file.write(json.dumps(values) + "\n")
+                print(
+                    f"{device}, {case}, {side}: {rate:.0f} sequences/s, "
+                    f"{1000 * case.batch / rate:.1f} ms per step, "
+                    f"{tflops:.1f} TFLOP/s, utilization {used}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":
-    with smoke.flags(
-        {
-            "output_dir": "DATA/results",
-            "plan": "smoke",
-        }
-    ):
-        config_flags.run(Config, main)
+    main()

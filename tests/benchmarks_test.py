@@ -1,15 +1,11 @@
-"""Tests that the benchmarks run at their smallest size, and name what exists.
+"""Proves that the benchmarks run at their smallest size.
 
-Most of their imports are inside functions, because the processes of peers have
-no TensorFlow. The peers' parts are not run here: the names that they use of
-this project are tested, and --smoke --peer_python=... runs them.
+The peers need torch and are not run here.
 
-python -m pytest tests/benchmarks_test.py
+python -m pytest -m all tests/benchmarks_test.py
 """
 
-import ast
-import functools
-import os
+import json
 import pathlib
 import re
 import subprocess
@@ -17,108 +13,79 @@ import sys
 
 import pytest
 
+from tests import tiny_runs
+from tests.paper import toy_data
+
 ROOT = pathlib.Path(__file__).parent.parent
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
-# Files without a smallest size of their own -> the benchmark that runs them.
-PARTS = {
-    "accelerator_cases": "accelerator",
-    "accelerator_levers": "accelerator_cases",
-    "accelerator_process": "accelerator",
-    "accelerator_trials": "accelerator",
-    "comparison": "finetuning_speed",
-    "examples": "finetuning_speed",
-    "hlo_transposes": "accelerator_trials",
-    "load": "comparison",
-    "our_side": "finetuning_speed",
-    "smoke": "finetuning_speed",
-    "trace_table": "accelerator_cases",
-}
-# The same of the peers, which need torch, transformers or onnxruntime.
-PEERS = {
-    "accelerator_jax": "accelerator_trials",
-    "accelerator_peer": "accelerator_trials",
-    "serving_peer": "serving",
-    "squad_peer": "squad_scores",
-    "tagging_peer": "tagging_scores",
-    "torch_peer": "finetuning_speed",
-}
+_TABLE = (
+    "--train_file={data}/glue/SST-2/train.tsv --text_column=sentence "
+    "--predict_file={data}/glue/SST-2/dev.tsv --init_checkpoint={data}/model"
+)
+_QUESTIONS = (
+    "--train_file={data}/squad/train-v1.1.json --max_seq_length=96 "
+    "--predict_file={data}/squad/dev-v1.1.json --init_checkpoint={data}/model "
+    "--doc_stride=16"
+)
+_TEXT = "--input_file={data}/corpus.txt --vocab_file={data}/vocab.txt"
+_ONCE = "--rounds=1 --batch_size=8"
+_ONE_SEED = "--epochs=1 --seeds=1 --batch_size=8 --output_dir={data}/scores"
+RUNS = (
+    f"speed classify {_TABLE} {_ONCE} --epochs=0.5,2 --predictions=4,12",
+    f"speed answer {_QUESTIONS} {_ONCE} --predictions=4,12",
+    f"speed tag --data_dir={{data}}/conll --init_checkpoint={{data}}/model "
+    f"{_ONCE} --epochs=0.5,2 --max_seq_length=32",
+    f"speed pretrain {_TEXT} {_ONCE} --size=tiny --steps=2,6 "
+    "--max_seq_length=32",
+    f"speed records {_TEXT} --rounds=1 --passes=1,30 --max_seq_length=32",
+    f"scores classify {_TABLE} {_ONE_SEED}1",
+    f"scores answer {_QUESTIONS} {_ONE_SEED}2 --every=2",
+    "scores tag --train_file={data}/conll/eng.train --max_seq_length=32 "
+    "--predict_file={data}/conll/eng.testb --init_checkpoint={data}/model "
+    f"{_ONE_SEED}3",
+    "serving_speed --model_dir={data}/scores1/ours1 --seconds=0.3 --rounds=1 "
+    "--text_file={data}/corpus.txt --max_seq_length=32 --clients 1 2",
+    f"accelerator {_TEXT} --small --steps=8 --output_dir={{data}}/accelerator",
+    "data_statistics --seeds=2 --documents=30",
+)
 
 
-@functools.cache
-def _file(module: str) -> pathlib.Path | None:
-    """Returns the file or folder of a module of this project, if it is one."""
-    for root in (ROOT, ROOT / "benchmarks"):
-        path = root / module.replace(".", "/")
-        if path.with_suffix(".py").exists():
-            return path.with_suffix(".py")
-        if (path / "__init__.py").exists():
-            return path
-    return None
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    toy_data.Maker(folder).make()
+    words = (folder / "corpus.txt").read_text().split()
+    vocabulary = [*tiny_runs.SPECIAL, *sorted(set(words))]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    tiny_runs.save_encoder(
+        folder / "model", vocabulary, max_position_embeddings=128
+    )
+    return folder
 
 
-@functools.cache
-def _names(module: str) -> set[str]:
-    """Returns the names that a module defines, or the modules of a package."""
-    path = _file(module)
-    if path.is_dir():
-        return {child.stem for child in path.iterdir()}
-    names = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {x.asname or x.name.split(".")[0] for x in node.names}
-        else:
-            names |= {
-                x.id
-                for x in ast.walk(node)
-                if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)
-            }
-    return names
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
-def test_imported_names_exist(path):
-    tree = ast.parse(path.read_text())
-    modules = {}  # Local name -> module of this project.
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for x in node.names:
-                if _file(x.name):
-                    modules[x.asname or x.name] = x.name
-        elif isinstance(node, ast.ImportFrom) and _file(node.module):
-            for x in node.names:
-                assert x.name in _names(node.module), (node.module, x.name)
-                inner = f"{node.module}.{x.name}"
-                if _file(inner):
-                    modules[x.asname or x.name] = inner
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            module = modules.get(node.value.id)
-            if module and _file(module).is_file():
-                assert node.attr in _names(module), (module, node.attr)
+def test_a_benchmark_explains_itself_without_torch(path):
+    done = run(str(path), "--help")
+    assert done.returncode == 0, done.stdout
+    assert "usage: " in done.stdout
 
 
 @pytest.mark.all
-@pytest.mark.parametrize(
-    "path",
-    [path for path in BENCHMARKS if path.stem not in PARTS | PEERS],
-    ids=lambda path: path.stem,
-)
-def test_a_benchmark_runs_at_its_smallest_size(path):
-    done = subprocess.run(
-        [sys.executable, str(path), "--smoke"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert re.search(r"\d", done.stdout), done.stderr[-3000:]
-    assert not re.search(r"\bnan\b", done.stdout), done.stdout
-
-
-@pytest.mark.parametrize(("part", "benchmark"), (PARTS | PEERS).items())
-def test_a_part_is_named_by_the_benchmark_that_runs_it(part, benchmark):
-    folder = ROOT / "benchmarks"
-    assert (folder / f"{part}.py").exists()
-    assert re.search(rf"\b{part}\b", (folder / f"{benchmark}.py").read_text())
+@pytest.mark.parametrize("command", RUNS, ids=lambda x: " ".join(x.split()[:2]))
+def test_a_benchmark_runs_at_its_smallest_size(command, data):
+    program, *flags = command.format(data=data).split()
+    done = run(f"benchmarks/{program}.py", *flags)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert re.search(r"\d", done.stdout)
+    assert not re.search(r"\b(nan|inf)\b", done.stdout), done.stdout
+    print(json.dumps(done.stdout))

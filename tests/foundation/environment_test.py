@@ -38,7 +38,7 @@ def line_of(*arguments):
     return line
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "benchmarks/onnx_scores.py"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_without_the_environment_a_command_says_what_to_do(command):
     line = line_of(command, "--help")
     assert line.startswith(f"{pathlib.Path(command).name}: ")

@@ -98,6 +98,10 @@ def test_the_ablations_differ_only_in_what_they_name():
     assert len(trained) == 3  # The BiLSTM is added in fine-tuning.
     assert len({x["objective"] for x in trained}) == 3
     assert len({x["input_file"] for x in trained}) == 1
+    weights = {x.get("next_sentence_loss_weight") for x in trained}
+    assert weights == {1.0, None}
+    small = flags_of("6", "run_pretraining.py", "small")
+    assert {x["next_sentence_loss_weight"] for x in small} == {0.1}
     assert flags_of("5", "run_squad.py")[-1]["bilstm_size"] == 768
     # Figure 5 starts from checkpoints; masked LM alone is not plotted.
     assert [x["keep_checkpoint_max"] for x in trained] == [21, 2, 21]

@@ -5,7 +5,7 @@ pytest tests/data/pretraining/next_sentence_leaks_test.py
 In documents of one size and without short sequences, which are drawn for a
 document and pass at a time, so that what is left is how partners are drawn.
 What lengths and positions in the document say, in the released procedure and
-here alike, is measured by benchmarks/pretraining_data_statistics.py.
+here alike, is measured by benchmarks/data_statistics.py.
 """
 
 import numpy as np

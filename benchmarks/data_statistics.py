@@ -1,6 +1,6 @@
 r"""Compares statistics of pre-training instances with google-research/bert.
 
-    python benchmarks/pretraining_data_statistics.py \
+    python benchmarks/data_statistics.py \
       --reference=PATH_TO_CHECKOUT --seeds=20
 
 Both sides cut, pair and mask the same text. Every token occurs in it once, so
@@ -21,14 +21,11 @@ import sys
 import tempfile
 from typing import NamedTuple
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-
 import numpy as np
-import smoke
+import speed
 
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 UNK, CLS, SEP, MASK = range(1, 5)
@@ -97,38 +94,41 @@ def ours(arguments, text, path, seed) -> Found:
     """Runs our data creation."""
     import tensorflow as tf
 
-    from data import records, workers
-    from data.pretraining import generation
-    from data.pretraining.recipe import Recipe, digest_files
-    from data.pretraining.settings import Settings
-    from data.tokenization import vocabulary
-
-    words = vocabulary.Vocabulary.from_tokens(text.tokens, "vocab.txt")
-    with tempfile.TemporaryDirectory() as folder:
-        shard = os.path.join(folder, "x.tfrecord")
-        recipe = Recipe(
-            settings=Settings(
-                max_seq_length=arguments.max_seq_length,
+    length = arguments.max_seq_length
+    predictions = arguments.max_predictions_per_seq
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "vocab.txt").write_text("\n".join(text.tokens) + "\n")
+        speed.run(
+            speed.ours(
+                "create_pretraining_data.py",
+                input_file=path,
+                vocab_file=folder / "vocab.txt",
+                output_prefix=folder / "x",
+                num_shards=1,
+                max_seq_length=length,
+                max_predictions_per_seq=predictions,
                 short_seq_prob=arguments.short_seq_prob,
                 dupe_factor=arguments.dupe_factor,
-                max_predictions_per_seq=arguments.max_predictions_per_seq,
                 do_whole_word_mask=arguments.do_whole_word_mask,
                 random_seed=seed,
-            ),
-            input_files=(path,),
-            input_digests=digest_files([path]),
-            output_files=(shard,),
-            work_dir=os.path.join(folder, "work"),
-            vocabulary=words,
+            )
         )
-        generation.make(
-            recipe,
-            manifest_path=os.path.join(folder, "x.manifest.json"),
-            pool=workers.Workers(1, recipe, ""),
+        (shard,) = map(str, folder.glob("x-*.tfrecord"))
+        serialized = [x.numpy() for x in tf.data.TFRecordDataset(shard)]
+    features = {
+        name: tf.io.FixedLenFeature([size], kind)
+        for name, size, kind in (
+            ("input_ids", length, tf.int64),
+            ("input_mask", length, tf.int64),
+            ("segment_ids", length, tf.int64),
+            ("masked_lm_positions", predictions, tf.int64),
+            ("masked_lm_ids", predictions, tf.int64),
+            ("masked_lm_weights", predictions, tf.float32),
+            ("next_sentence_labels", 1, tf.int64),
         )
-        rows = records.parse(
-            tf.constant(list(records.read(shard))), recipe.schema
-        )
+    }
+    rows = tf.io.parse_example(serialized, features)
     rows = {name: values.numpy() for name, values in rows.items()}
     shown, ids = rows["input_ids"], rows["input_ids"].copy()
     used = np.zeros(ids.shape, bool)
@@ -428,10 +428,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with smoke.flags(
-        {
-            "seeds": 2,
-            "documents": 30,
-        }
-    ):
-        sys.exit(main())
+    sys.exit(main())
