@@ -159,7 +159,8 @@ def main(config: ConversionConfig) -> int:
         written = conversion.write(
             checkpoint, config.output, config.output_format
         )
-        left = ", ".join([*source.others, *checkpoint.left_out]) or "nothing"
+        left_out = [x for x in source.others if x not in checkpoint.others]
+        left = ", ".join(left_out + checkpoint.left_out) or "nothing"
         files = "".join(f", {name}" for name in checkpoint.task_files)
         print(
             f"{written}: {len(checkpoint.values)} variables "

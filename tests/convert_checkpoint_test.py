@@ -344,12 +344,6 @@ def test_a_bilstm_is_converted(run, tmp_path, size):
     for name in ("config.json", "model.safetensors"):
         old, new = tmp_path / "old" / name, tmp_path / "new" / name
         assert old.read_bytes() == new.read_bytes(), name
-    # Earlier versions have not stored the head above a BiLSTM.
-    config = json.loads((tmp_path / "old" / "config.json").read_text())
-    del config["bilstm_head"]
-    (tmp_path / "old" / "config.json").write_text(json.dumps(config))
-    code, out, _ = run(f"--input={tmp_path}/old", f"--output={tmp_path}/2")
-    assert code == 0 and "(BertModel); left over: nothing" in out
 
 
 def test_a_directory_with_another_models_files_is_refused(run, tmp_path):

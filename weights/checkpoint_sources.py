@@ -397,7 +397,7 @@ def digest(path: str) -> str:
       InputError: see `read`.
     """
     source, sha = read(path), hashlib.sha256()
-    for name, tensor in sorted(source.tensors.items()):
+    for name, tensor in sorted({**source.others, **source.tensors}.items()):
         sha.update(name.encode())
         sha.update(stored_weights.values(source.path, tensor).data)
     return sha.hexdigest()

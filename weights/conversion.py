@@ -138,9 +138,7 @@ def load(
         for name, rows in _HEADS.items()
         if any(row.path in tensors for row in rows)
     }
-    bilstm_size = 0
-    if any(row.path in tensors for row in stored_weights.BILSTM):
-        bilstm_size = source.settings.bilstm_size
+    bilstm_size = 0 if drop_heads else source.settings.bilstm_size
     _check(source, config, tensors, heads)
     tokenizer = None
     missing = tokenizer_files.no_vocabulary(source.directory)

@@ -156,7 +156,9 @@ def in_form_of_torch(
         return stored
     return {
         _torch_name(name): (
-            tensor.transposed() if name.endswith("/kernel:0") else tensor
+            tensor.rearranged(np.transpose)
+            if name.endswith("/kernel:0")
+            else tensor
         )
         for name, tensor in stored.items()
     }

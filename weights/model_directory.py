@@ -292,7 +292,6 @@ def read_settings(directory: str) -> Settings:
     if names is not None and isinstance(config.label2id, dict):
         _warn_of_label_ids(path, names, config.label2id)
     return Settings(
-        # Earlier versions have not stored the head above a BiLSTM.
         architecture=config.bilstm_head
         or next(iter(config.architectures or ()), None),
         attention="left_to_right" if config.is_decoder else "bidirectional",
@@ -469,7 +468,9 @@ def match_hugging_face(
                 f"{where}: {tensors[row.path].name} and {name} are the same "
                 "weight"
             )
-        tensors[row.path] = tensor.transposed() if row.is_transposed else tensor
+        tensors[row.path] = (
+            tensor.rearranged(np.transpose) if row.is_transposed else tensor
+        )
     if unknown:
         advice = (
             "; merge the adapter with its weights first (merge_and_unload of "

@@ -1,25 +1,20 @@
 """The weights of BERT as checkpoints store them: names, layouts and values.
 
 One table has the names of every variable. Our paths are the names in the
-released TF1 checkpoints, so three columns are enough. `N` is the number of a
-layer:
+released TF1 checkpoints. `N` is the number of a layer:
 
     bert/encoder/layer_N/output/dense/kernel [I, H]        TF1 and ours
     bert.encoder.layer.N.output.dense.weight [H, I]        Hugging Face
-    _transformer_layers/N/_output_dense/kernel [I, H]      Model Garden (TF2)
 
-Hugging Face stores kernels transposed, Model Garden the weights of score heads.
-Variables without a row, those of heads that only a task of ours knows, have
-their own path with dots as their name, and our layout.
-Hugging Face's decoder.weight and decoder.bias are copies of tied tensors and
-have no row.
+Hugging Face stores kernels transposed. Its decoder.weight and decoder.bias are
+copies of tied tensors and have no row. Variables of heads that only this
+project has have none either: their name is their path with dots.
 
 The readers of all formats use the table to return tensors under our paths and
 in our layout: `Matched`. `assign` sets the variables of a model. Names and
 shapes are checked first; the values are read one tensor at a time.
 """
 
-import difflib
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -37,143 +32,76 @@ class NameRow(NamedTuple):
 
     path: Our path, which is the TF1 name.
     hugging_face: The name in a transformers checkpoint.
-    model_garden: The object's name below the encoder or a head.
     shape: Letters, see `shapes`; None for the size of a head.
     is_transposed: Whether Hugging Face stores the transposed matrix.
     """
 
     path: str
     hugging_face: str
-    model_garden: str
-    shape: tuple = ()
+    shape: tuple[str | None, ...] = ()
     is_transposed: bool = False
 
 
-def _rows(names: Sequence[str], *endings: tuple) -> list[NameRow]:
-    """Adds endings to a layer's names, both in the order of the columns."""
-    path, hugging_face, model_garden = names
+def _rows(layers: str) -> list[NameRow]:
+    """Returns the rows of layers, each a line with its path and its sizes."""
+    rows = []
+    for line in layers.strip().splitlines():
+        path, *sizes = line.split()
+        name = path.replace("/layer_N/", "/layer/N/").replace("/", ".")
+        if path.endswith("_embeddings"):
+            rows.append(NameRow(path, f"{name}.weight", tuple(sizes)))
+            continue
+        weight, bias = "kernel", "bias"
+        if path.endswith("LayerNorm"):
+            weight, bias = "gamma", "beta"
+        rows += [
+            NameRow(
+                f"{path}/{weight}",
+                f"{name}.weight",
+                tuple(sizes),
+                weight == "kernel",
+            ),
+            NameRow(f"{path}/{bias}", f"{name}.bias", tuple(sizes[-1:])),
+        ]
+    return rows
+
+
+def _scores(path: str, name: str, *shape: str | None) -> list[NameRow]:
     return [
-        NameRow(path + a, hugging_face + b, model_garden + c, *others)
-        for a, b, c, *others in endings
+        NameRow(f"{path}output_weights", f"{name}.weight", shape),
+        NameRow(f"{path}output_bias", f"{name}.bias", shape[:1]),
     ]
 
 
-def _dense(*names: str, inputs: str = "H", outputs: str = "H") -> list[NameRow]:
-    return _rows(
-        names,
-        ("/kernel", ".weight", "/kernel", (inputs, outputs), True),
-        ("/bias", ".bias", "/bias", (outputs,)),
-    )
-
-
-def _norm(*names: str) -> list[NameRow]:
-    return _rows(
-        names,
-        ("/gamma", ".weight", "/gamma", ("H",)),
-        ("/beta", ".bias", "/beta", ("H",)),
-    )
-
-
-def _scores(
-    *names: str, outputs: str | None, inputs: str | None = None
-) -> list[NameRow]:
-    return _rows(
-        names,
-        ("output_weights", ".weight", "/kernel", (outputs, inputs)),
-        ("output_bias", ".bias", "/bias", (outputs,)),
-    )
-
-
-_TRANSFORM = "cls/predictions/transform"
-_HF_TRANSFORM = "cls.predictions.transform"
-
-_EMBEDDINGS = [
-    NameRow(
-        f"bert/embeddings/{name}_embeddings",
-        f"bert.embeddings.{name}_embeddings.weight",
-        f"{model_garden}/embeddings",
-        (size, "H"),
-    )
-    for name, model_garden, size in (
-        ("word", "_embedding_layer", "V"),
-        ("token_type", "_type_embedding_layer", "TYPES"),
-        ("position", "_position_embedding_layer", "POSITIONS"),
-    )
-] + _norm(
-    "bert/embeddings/LayerNorm",
-    "bert.embeddings.LayerNorm",
-    "_embedding_norm_layer",
-)
-_LAYER = [
-    row
-    for make, name, model_garden in (
-        (_dense, "attention/self/query", "_attention_layer/_query_dense"),
-        (_dense, "attention/self/key", "_attention_layer/_key_dense"),
-        (_dense, "attention/self/value", "_attention_layer/_value_dense"),
-        (_dense, "attention/output/dense", "_attention_layer/_output_dense"),
-        (_norm, "attention/output/LayerNorm", "_attention_layer_norm"),
-        (
-            functools.partial(_dense, outputs="I"),
-            "intermediate/dense",
-            "_intermediate_dense",
-        ),
-        (
-            functools.partial(_dense, inputs="I"),
-            "output/dense",
-            "_output_dense",
-        ),
-        (_norm, "output/LayerNorm", "_output_layer_norm"),
-    )
-    for row in make(
-        f"bert/encoder/layer_N/{name}",
-        f"bert.encoder.layer.N.{name.replace('/', '.')}",
-        f"_transformer_layers/N/{model_garden}",
-    )
-]
-_POOLER = _dense("bert/pooler/dense", "bert.pooler.dense", "_pooler_layer")
+_EMBEDDINGS = _rows("""
+    bert/embeddings/word_embeddings                V H
+    bert/embeddings/token_type_embeddings          TYPES H
+    bert/embeddings/position_embeddings            POSITIONS H
+    bert/embeddings/LayerNorm                      H
+""")
+_LAYER = _rows("""
+    bert/encoder/layer_N/attention/self/query        H H
+    bert/encoder/layer_N/attention/self/key          H H
+    bert/encoder/layer_N/attention/self/value        H H
+    bert/encoder/layer_N/attention/output/dense      H H
+    bert/encoder/layer_N/attention/output/LayerNorm  H
+    bert/encoder/layer_N/intermediate/dense          H I
+    bert/encoder/layer_N/output/dense                I H
+    bert/encoder/layer_N/output/LayerNorm            H
+""")
+_POOLER = _rows("bert/pooler/dense H H")
 MASKED_LM = [
-    *_dense(f"{_TRANSFORM}/dense", f"{_HF_TRANSFORM}.dense", "masked_lm/dense"),
-    *_norm(
-        f"{_TRANSFORM}/LayerNorm",
-        f"{_HF_TRANSFORM}.LayerNorm",
-        "masked_lm/layer_norm",
-    ),
-    NameRow(
-        "cls/predictions/output_bias",
-        "cls.predictions.bias",
-        "masked_lm/bias",
-        ("V",),
-    ),
+    *_rows("""
+        cls/predictions/transform/dense      H H
+        cls/predictions/transform/LayerNorm  H
+    """),
+    NameRow("cls/predictions/output_bias", "cls.predictions.bias", ("V",)),
 ]
 NEXT_SENTENCE = _scores(
-    "cls/seq_relationship/",
-    "cls.seq_relationship",
-    "next_sentence",
-    outputs="2",
-    inputs="H",
+    "cls/seq_relationship/", "cls.seq_relationship", "2", "H"
 )
-CLASSIFIER = _scores("", "classifier", "sentence_prediction", outputs=None)
-SPAN = _scores("cls/squad/", "qa_outputs", "span_labeling", outputs="2")
-# Only this project has a BiLSTM between the encoder and the head.
-BILSTM = [
-    NameRow(
-        f"bilstm/{direction}/{name}",
-        f"bilstm.{direction}.{name}",
-        f"bilstm/{direction}/{name}",
-    )
-    for direction in ("forward", "backward")
-    for name in ("kernel", "recurrent_kernel", "bias")
-]
-# Only this project pools the windows of a long text.
-WINDOW_ATTENTION = [
-    NameRow(
-        "window_attention/kernel",
-        "window_attention.weight",
-        "window_attention/kernel",
-        is_transposed=True,
-    )
-]
-
+CLASSIFIER = _scores("", "classifier", None, None)
+SPAN = _scores("cls/squad/", "qa_outputs", "2", None)
 _TABLE = [
     *_EMBEDDINGS,
     *_LAYER,
@@ -182,16 +110,11 @@ _TABLE = [
     *NEXT_SENTENCE,
     *CLASSIFIER,
     *SPAN,
-    *BILSTM,
-    *WINDOW_ATTENTION,
 ]
 # With a row for each token.
 _PER_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
-# A layer's number in any of the three columns.
-_NUMBER = re.compile(
-    r"(?<=/layer_)\d+(?=/)|(?<=\.layer\.)\d+(?=\.)"
-    r"|(?<=^_transformer_layers/)\d+(?=/)"
-)
+# A layer's number in both columns.
+_NUMBER = re.compile(r"(?<=/layer_)\d+(?=/)|(?<=\.layer\.)\d+(?=\.)")
 # Copies of tied tensors, and buffers of older transformers.
 _DERIVED = re.compile(
     r"cls\.predictions\.decoder\.(weight|bias)|"
@@ -223,11 +146,6 @@ def by_hugging_face(name: str) -> NameRow | None:
     return _find("hugging_face", name)
 
 
-def by_model_garden(name: str) -> NameRow | None:
-    """Returns the row of a Model Garden name of the table, or None."""
-    return _find("model_garden", name)
-
-
 def unscoped(
     where: str, stored: Collection[str], separator: str
 ) -> dict[str, str]:
@@ -246,49 +164,35 @@ def unscoped(
       separator: "/" of TF1's names, "." of Hugging Face's.
 
     Raises:
-      InputError: there are two encoders, or two tensors are the same weight.
+      InputError: there are two encoders.
     """
     encoder = f"bert{separator}"
-    parts = tuple(
-        f"{x}{separator}" for x in ("embeddings", "encoder", "pooler")
-    )
     words = re.compile(
         rf"(|.*\{separator})embeddings\{separator}word_embeddings(?:\.weight)?"
     )
-    scopes = {
-        name: found[1] for name in stored if (found := words.fullmatch(name))
-    }
-    if not scopes or encoder in scopes.values():
-        return {name: name for name in stored}
-    if len(scopes) > 1:
+    scopes = {found[1] for name in stored if (found := words.fullmatch(name))}
+    if len(scopes) > 1 and encoder not in scopes:
         raise errors.InputError(
-            f"{where}: {' and '.join(scopes)} are the word embeddings of "
-            f"{len(scopes)} encoders; a checkpoint must have one"
+            f"{where}: {' and '.join(sorted(scopes))} have the word embeddings "
+            f"of {len(scopes)} encoders; a checkpoint must have one"
         )
-    (scope,) = scopes.values()
-    if scope.endswith(f"roberta{separator}"):
+    scope = encoder if encoder in scopes else next(iter(scopes), encoder)
+    if scope == encoder or scope.endswith(f"roberta{separator}"):
         return {name: name for name in stored}
     _log_scope(where, scope, encoder)
     # Heads are beside the encoder: module/bert/... and module/cls/...
     outer = scope
     if f"{separator}{scope}".endswith(f"{separator}{encoder}"):
         outer = scope.removesuffix(encoder)
-    names: dict[str, str] = {}
-    for name in stored:
-        path = name
-        if name.startswith(scope) and name[len(scope) :].startswith(parts):
-            path = encoder + name.removeprefix(scope)
-        elif name.startswith(outer):
-            path = name.removeprefix(outer)
-        is_weight = by_path(path) or by_hugging_face(path)
-        if path in stored and not is_weight:
-            path = name  # Two tensors that are no weights, such as steps.
-        if path in names:
-            raise errors.InputError(
-                f"{where}: {names[path]} and {name} are the same weight"
-            )
-        names[path] = name
-    return names
+    parts = tuple(
+        f"{scope}{x}{separator}" for x in ("embeddings", "encoder", "pooler")
+    )
+    return {
+        encoder + name.removeprefix(scope)
+        if name.startswith(parts)
+        else name.removeprefix(outer): name
+        for name in stored
+    }
 
 
 @functools.cache  # A command reads its checkpoint several times.
@@ -314,7 +218,7 @@ def shapes(
 
     None stands for a size that only a head's own layer knows.
     """
-    sizes = {
+    sizes: dict[str | None, int] = {
         "V": config.vocab_size,
         "H": config.hidden_size,
         "I": config.intermediate_size,
@@ -345,7 +249,6 @@ def _with_number(row: NameRow, number: str) -> NameRow:
     return row._replace(
         path=row.path.replace("N", number, 1),
         hugging_face=row.hugging_face.replace("N", number, 1),
-        model_garden=row.model_garden.replace("N", number, 1),
     )
 
 
@@ -363,9 +266,14 @@ class StoredTensor(NamedTuple):
     dtype: str
     read: Callable[[], np.ndarray]
 
-    def transposed(self) -> "StoredTensor":
-        """Returns the transposed tensor."""
-        return self._replace(shape=self.shape[::-1], read=lambda: self.read().T)
+    def rearranged(
+        self, layout: Callable[[np.ndarray], np.ndarray]
+    ) -> "StoredTensor":
+        """Returns the tensor in another layout, a function of its values."""
+        empty = np.broadcast_to(np.float32(0), self.shape)
+        return self._replace(
+            shape=np.shape(layout(empty)), read=lambda: layout(self.read())
+        )
 
 
 class Matched(NamedTuple):
@@ -531,33 +439,30 @@ def check_encoder(
         where: The file.
         tensors: Our path -> weight in the file.
         variables: The paths of the model.
-        others: Names of the file's other tensors, of which a message names the
-            one that is most similar to the first missing path.
+        others: Names of the file's other tensors.
     """
     ours = [path for path in variables if is_encoder(path)]
-    theirs = [path for path in tensors if is_encoder(path)]
     missing = [path for path in ours if path not in tensors]
-    surplus = [path for path in theirs if path not in variables]
+    surplus = [
+        tensor.name
+        for path, tensor in tensors.items()
+        if is_encoder(path) and path not in variables
+    ]
     if missing:
-        unused = [*(tensors[path].name for path in surplus), *others]
-        used = [tensor.name for tensor in tensors.values()]
-        nearest = difflib.get_close_matches(missing[0], unused, 1)
-        nearest = nearest or difflib.get_close_matches(
-            missing[0], unused + used, 1, cutoff=0.0
-        )
         message = f"lacks {missing[0]}{_and_more(missing)}"
         if len(missing) == len(ours):
             message = (
                 f"none of its weights belongs to a BERT encoder; it {message}"
             )
-        message += f", of the encoder's {len(ours)} variables"
-        if nearest:
-            message += f"; its most similar name is {nearest[0]}"
-        raise errors.InputError(f"{where}: {message}")
+        unused = [*surplus, *others] or [x.name for x in tensors.values()]
+        raise errors.InputError(
+            f"{where}: {message}, of the encoder's {len(ours)} variables; it "
+            f"has {errors.listed(unused[:3]) or 'nothing'}"
+        )
     if surplus:
         raise errors.InputError(
             f"{where}: not part of this model's encoder: "
-            f"{tensors[surplus[0]].name}{_and_more(surplus)}"
+            f"{surplus[0]}{_and_more(surplus)}"
         )
 
 

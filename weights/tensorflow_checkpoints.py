@@ -15,9 +15,8 @@ which is found where the word embeddings are:
     module/bert/embeddings/word_embeddings, module/output_bias
     embeddings/word_embeddings, output_bias
 
-TF2 checkpoints of Model Garden name objects. The
-older, functional encoder numbers its layers in the order of the graph; the
-newer one has attributes, whose names are those of `stored_weights`:
+TF2 checkpoints of Model Garden name objects. The older, functional encoder
+numbers its layers in the order of the graph; the newer one has attributes:
 
     encoder/layer_with_weights-4/_attention_layer/_key_dense/kernel
     encoder/_transformer_layers/0/_attention_layer/_key_dense/kernel
@@ -31,7 +30,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -50,27 +49,94 @@ _TRAINING = re.compile(
     r"|loss_scale|good_steps|(current_)?loss_scale.*|.*_slot.*"
     rf"|{AVERAGE})"
 )
-_EMBEDDINGS = (
-    "_embedding_layer/embeddings",
-    "_position_embedding_layer/embeddings",
-    "_type_embedding_layer/embeddings",
-)
 _NUMBERED = re.compile(r"(.*/|)layer_with_weights-(\d+)/(.+)")
-_NAMED = re.compile(
-    r"(.*/|)((?:_transformer_layers|_embedding_layer|_type_embedding_layer"
-    r"|_position_embedding_layer|_embedding_norm_layer|_pooler_layer)/.+)"
+_ATTENTION = re.compile(
+    r"(.*/|)(?:layer_with_weights-|_transformer_layers/)\d+/_attention_layer/.+"
 )
-# Heads are children of the root, or of the model that has the encoder. The
-# pooler of a pretrainer is part of its next-sentence head.
-_HEADS = (
-    (r"(?:.*/|)masked_lm/(.+)", r"masked_lm/\1"),
+# The embeddings of a functional encoder, in the order of its graph.
+_EMBEDDINGS = tuple(
+    f"{name}embedding_layer" for name in ("_", "_position_", "_type_")
+)
+
+
+def _heads_last(value: np.ndarray) -> np.ndarray:
+    return value.reshape(len(value), -1)
+
+
+def _heads_first(value: np.ndarray) -> np.ndarray:
+    return value.reshape(-1, value.shape[-1])
+
+
+def _heads(value: np.ndarray) -> np.ndarray:
+    return value.reshape(-1)
+
+
+_LAYER, _OURS = r"_transformer_layers/(\d+)/", r"bert/encoder/layer_\1"
+_TRANSFORM = "cls/predictions/transform"
+_PATTERNS: tuple[tuple[str, str, Callable | None], ...] = (
     (
-        r"(?:next_sentence|sentence_prediction)\.\.pooler_dense/(.+)",
-        r"_pooler_layer/\1",
+        _LAYER + "_attention_layer/_(query|key|value)_dense/kernel",
+        _OURS + r"/attention/self/\2/kernel",
+        _heads_last,
     ),
-    (r"(?:.*/|)span_labeling/(?:.+/)?(kernel|bias)", r"span_labeling/\1"),
+    (
+        _LAYER + "_attention_layer/_(query|key|value)_dense/bias",
+        _OURS + r"/attention/self/\2/bias",
+        _heads,
+    ),
+    (
+        _LAYER + "_attention_layer/_output_dense/kernel",
+        _OURS + "/attention/output/dense/kernel",
+        _heads_first,
+    ),
+    (
+        _LAYER + "_attention_layer/_output_dense/bias",
+        _OURS + "/attention/output/dense/bias",
+        None,
+    ),
+    (
+        _LAYER + "_attention_layer_norm/(.+)",
+        _OURS + r"/attention/output/LayerNorm/\2",
+        None,
+    ),
+    (
+        _LAYER + "_(intermediate|output)_dense/(.+)",
+        _OURS + r"/\2/dense/\3",
+        None,
+    ),
+    (_LAYER + "_output_layer_norm/(.+)", _OURS + r"/output/LayerNorm/\2", None),
+    ("_embedding_layer/.+", "bert/embeddings/word_embeddings", None),
+    (
+        "_position_embedding_layer/.+",
+        "bert/embeddings/position_embeddings",
+        None,
+    ),
+    (
+        "_type_embedding_layer/.+",
+        "bert/embeddings/token_type_embeddings",
+        None,
+    ),
+    ("_embedding_norm_layer/(.+)", r"bert/embeddings/LayerNorm/\1", None),
+    # The pooler of a pretrainer is part of its next-sentence head.
+    (
+        r"(?:_pooler_layer|\w+\.\.pooler_dense)/(.+)",
+        r"bert/pooler/dense/\1",
+        None,
+    ),
+    ("masked_lm/dense/(.+)", _TRANSFORM + r"/dense/\1", None),
+    ("masked_lm/layer_norm/(.+)", _TRANSFORM + r"/LayerNorm/\1", None),
+    ("masked_lm/bias", "cls/predictions/output_bias", None),
+    (
+        "span_labeling/(?:.+/)?kernel",
+        "cls/squad/output_weights",
+        np.transpose,
+    ),
+    ("span_labeling/(?:.+/)?bias", "cls/squad/output_bias", None),
 )
-_SCORES = re.compile(r"(?:.*/|)classification_heads/0/out_proj/(kernel|bias)")
+_CLASSIFICATION = (
+    ("classification_heads/0/out_proj/kernel", "output_weights", np.transpose),
+    ("classification_heads/0/out_proj/bias", "output_bias", None),
+)
 
 
 def find(directory: str) -> str | None:
@@ -195,26 +261,34 @@ def match_model_garden(
     """
     matched, num_heads = Matched({}, {}, {}), None
     names = attributes(stored)
-    _check_one_encoder(where, names.values())
+    roots = {x[1]: x[0] for x in map(_ATTENTION.fullmatch, names.values()) if x}
+    if len(roots) > 1:
+        raise errors.InputError(
+            f"{where}: {errors.listed(roots.values())} are weights of "
+            f"{len(roots)} encoders; a checkpoint must have one"
+        )
     numbered = _numbered_layers(where, names.values())
-    head = "next_sentence"
-    if any(name.startswith("sentence_prediction.") for name in names.values()):
-        head = "sentence_prediction"
+    is_classifier = any(x.startswith("sentence_pred") for x in names.values())
+    head = "" if is_classifier else "cls/seq_relationship/"
+    patterns = [
+        *_PATTERNS,
+        *((x, head + path, layout) for x, path, layout in _CLASSIFICATION),
+    ]
     for name, tensor in stored.items():
-        our_name = names.get(name, "")
-        spelled = numbered.get(our_name) or _attribute_name(our_name, head)
-        row = stored_weights.by_model_garden(spelled) if spelled else None
-        if row is not None and row.path not in matched.tensors:
-            if row.path.endswith("query/bias") and len(tensor.shape) == 2:
-                num_heads = tensor.shape[0]
-            matched.tensors[row.path] = _in_our_layout(row.path, tensor)
-        elif not our_name or name.startswith(
+        object_name = names.get(name, "")
+        spelled = numbered.get(object_name, object_name)
+        path, tensor = _translated(patterns, spelled, tensor)
+        if path and path not in matched.tensors:
+            if path.endswith("query/bias") and len(stored[name].shape) == 2:
+                num_heads = stored[name].shape[0]
+            matched.tensors[path] = tensor
+        elif not object_name or name.startswith(
             ("optimizer/", "global_step/", "save_counter/")
         ):
             matched.training_state[name] = tensor
         else:
             matched.others[name] = tensor
-    if not any(stored_weights.is_encoder(path) for path in matched.tensors):
+    if not any(map(stored_weights.is_encoder, matched.tensors)):
         raise errors.InputError(
             f"{where}: a TF2 checkpoint, but without the objects of Model "
             f"Garden's BERT encoder (it holds {next(iter(names), 'nothing')})"
@@ -222,90 +296,51 @@ def match_model_garden(
     return matched._replace(num_attention_heads=num_heads)
 
 
-def _check_one_encoder(where: str, names: Iterable[str]) -> None:
-    """Raises InputError if two objects have transformer layers."""
-    roots: dict[str, str] = {}
-    for name in names:
-        match = _NUMBERED.fullmatch(name) or _NAMED.fullmatch(name)
-        if match and "_attention_layer/" in match[0][len(match[1]) :]:
-            roots.setdefault(match[1], name)
-    if len(roots) > 1:
-        raise errors.InputError(
-            f"{where}: {errors.listed(roots.values())} are weights of "
-            f"{len(roots)} encoders; a checkpoint must have one"
-        )
+def _translated(
+    patterns: Iterable[tuple[str, str, Callable | None]],
+    name: str,
+    tensor: StoredTensor,
+) -> tuple[str | None, StoredTensor]:
+    """Returns our path of an object's variable, if any, and our layout."""
+    for pattern, path, layout in patterns:
+        if match := re.fullmatch(rf"(?:.*/|){pattern}", name):
+            if layout is not None:
+                tensor = tensor.rearranged(layout)
+            return match.expand(path), tensor
+    return None, tensor
 
 
 def _numbered_layers(where: str, names: Iterable[str]) -> dict[str, str]:
     """Maps the names of a functional encoder's layers to attribute names."""
-    roots: dict[str, dict[str, tuple[int, str]]] = {}
-    for name in names:
-        match = _NUMBERED.fullmatch(name)
-        if match:
-            root, number, rest = match.groups()
-            roots.setdefault(root, {})[name] = (int(number), rest)
-    for layers in roots.values():
-        blocks = sorted(
-            {n for n, rest in layers.values() if "_attention_layer/" in rest}
+    layers = {x[0]: x for x in map(_NUMBERED.fullmatch, names) if x}
+    roots = {x[1] for name, x in layers.items() if _ATTENTION.fullmatch(name)}
+    layers = {name: x for name, x in layers.items() if x[1] in roots}
+
+    def numbers(of_kind: Callable[[str], object]) -> list[int]:
+        return sorted(
+            {int(x[2]) for name, x in layers.items() if of_kind(name)}
         )
-        if not blocks:
-            continue
-        tables = sorted(
-            n for n, rest in layers.values() if rest.endswith("embeddings")
+
+    blocks = numbers(_ATTENTION.fullmatch)
+    tables = numbers(lambda name: name.endswith("embeddings"))
+    if blocks and (len(tables) != len(_EMBEDDINGS) or tables[-1] > blocks[0]):
+        raise errors.InputError(
+            f"{where}: {len(tables)} embeddings before the first of "
+            f"{len(blocks)} transformer layers, where BERT has 3"
         )
-        if len(tables) != len(_EMBEDDINGS) or tables[-1] > blocks[0]:
-            raise errors.InputError(
-                f"{where}: {len(tables)} embeddings before the first of "
-                f"{len(blocks)} transformer layers, where BERT has 3"
+    found = {}
+    for name, layer in layers.items():
+        number, rest = int(layer[2]), layer[3]
+        if number in blocks:
+            # Before 2.3, the attention layer lacked its output projection.
+            rest = rest.replace(
+                "_attention_output_dense", "_attention_layer/_output_dense"
             )
-        attributes = {}
-        for name, (layer_number, rest) in layers.items():
-            if layer_number in blocks:
-                # Before 2.3, the attention layer lacked its output projection.
-                rest = rest.replace(
-                    "_attention_output_dense", "_attention_layer/_output_dense"
-                )
-                layer = f"_transformer_layers/{blocks.index(layer_number)}"
-                attributes[name] = f"{layer}/{rest}"
-            elif layer_number in tables:
-                attributes[name] = _EMBEDDINGS[tables.index(layer_number)]
-            elif layer_number < blocks[0]:
-                attributes[name] = f"_embedding_norm_layer/{rest}"
-            else:
-                attributes[name] = f"_pooler_layer/{rest}"
-        return attributes
-    return {}
-
-
-def _attribute_name(name: str, head: str) -> str | None:
-    """Returns the name in `stored_weights` of an object's variable, or None."""
-    match = _NAMED.fullmatch(name)
-    if match:
-        return match[2]
-    match = _SCORES.fullmatch(name)
-    if match:
-        return f"{head}/{match[1]}"
-    for pattern, template in _HEADS:
-        match = re.fullmatch(pattern, name)
-        if match:
-            return match.expand(template)
-    return None
-
-
-def _in_our_layout(path: str, tensor: StoredTensor) -> StoredTensor:
-    """Merges the axes of attention heads; transposes score heads."""
-    shape = tensor.shape
-    our_shape: tuple[int, ...]
-    if path.endswith("output_weights"):
-        return tensor.transposed()
-    if "/attention/" not in path or not path.endswith(("/kernel", "/bias")):
-        return tensor
-    if path.endswith("/bias"):
-        our_shape = (math.prod(shape),)
-    elif "/attention/output/" in path:
-        our_shape = (math.prod(shape[:-1]), shape[-1])
-    else:
-        our_shape = (shape[0], math.prod(shape[1:]))
-    return tensor._replace(
-        shape=our_shape, read=lambda: tensor.read().reshape(our_shape)
-    )
+            kind = f"_transformer_layers/{blocks.index(number)}"
+        elif number in tables:
+            kind = _EMBEDDINGS[tables.index(number)]
+        else:
+            is_norm = number < blocks[0]
+            kind = "_embedding_norm_layer" if is_norm else "_pooler_layer"
+        found[name] = f"{kind}/{rest}"
+    return found

@@ -277,7 +277,6 @@ def test_roberta_is_not_taken_for_bert(tmp_path):
 def test_heads_in_another_scope_are_found_beside_the_encoder(tmp_path):
     model = models.ClassificationModel(CONFIG, num_classes=3, seed=3)
     values = {f"module/{w.path}": w.numpy() for w in model.weights}
-    values |= {"module/global_step": np.int64(7), "global_step": np.int64(8)}
     prefix = str(tmp_path / "x")
     tensor_files.write(prefix, values)
     other = models.ClassificationModel(CONFIG, num_classes=3)
@@ -285,8 +284,6 @@ def test_heads_in_another_scope_are_found_beside_the_encoder(tmp_path):
     assert not report.initialized and not report.left_over
     for ours, theirs in zip(model.weights, other.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
-    state = checkpoint_sources.read(prefix).matched.training_state
-    assert state.keys() == {"module/global_step", "global_step"}
 
 
 @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
@@ -313,7 +310,7 @@ def test_two_encoders_are_refused_and_named(tmp_path):
     prefix = str(tmp_path / "x")
     values = dict.fromkeys(names, np.ones((3, 2), np.float32))
     tensor_files.write(prefix, values)
-    with pytest.raises(errors.InputError, match=" and ".join(names)):
+    with pytest.raises(errors.InputError, match="a/bert/ and b/bert/ have"):
         _ = checkpoint_sources.read(prefix).matched
     # A model with the released names may have other scopes beside it.
     values["bert/embeddings/word_embeddings"] = values[names[0]]
@@ -322,23 +319,13 @@ def test_two_encoders_are_refused_and_named(tmp_path):
     assert list(source.others) == names
 
 
-def test_two_tensors_for_one_weight_are_refused_and_named(tmp_path):
-    names = ["cls/squad/output_bias", "m/cls/squad/output_bias"]
-    prefix = str(tmp_path / "x")
-    values = dict.fromkeys(names, np.ones(2, np.float32))
-    values["m/bert/embeddings/word_embeddings"] = np.ones((3, 2), np.float32)
-    tensor_files.write(prefix, values)
-    with pytest.raises(errors.InputError, match=" and ".join(names)):
-        _ = checkpoint_sources.read(prefix).matched
-
-
 @pytest.mark.parametrize("load", ["assign", "convert"])
-def test_a_missing_weight_is_named_with_the_most_similar_name(load, tmp_path):
+def test_a_missing_weight_is_named_with_what_is_there(load, tmp_path):
     kernel = "bert/encoder/layer_1/output/dense/kernel"
     prefix = _write_tf1(
         tmp_path, lambda path: path.replace(kernel, f"{kernel}_1")
     )
-    message = f"lacks {kernel}, of .*similar name is {kernel}_1$"
+    message = f"lacks {kernel}, of .*it has {kernel}_1$"
     with pytest.raises(errors.InputError, match=message):
         if load == "assign":
             pretrained.assign(models.PretrainingModel(CONFIG), prefix)

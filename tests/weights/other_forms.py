@@ -111,6 +111,31 @@ def half_precision(tensors: dict, path: pathlib.Path) -> pathlib.Path:
     return path
 
 
+# Parts of our paths, and what Model Garden calls them.
+_GARDEN_NAMES = (
+    ("bert/encoder/layer_", "_transformer_layers/"),
+    (r"attention/self/(\w+)", r"_attention_layer/_\1_dense"),
+    ("attention/output/dense", "_attention_layer/_output_dense"),
+    ("attention/output/LayerNorm", "_attention_layer_norm"),
+    ("(?<=[0-9]/)intermediate/dense", "_intermediate_dense"),
+    ("(?<=[0-9]/)output/dense", "_output_dense"),
+    ("(?<=[0-9]/)output/LayerNorm", "_output_layer_norm"),
+    ("bert/embeddings/LayerNorm", "_embedding_norm_layer"),
+    ("bert/embeddings/word_.*", "_embedding_layer/embeddings"),
+    ("bert/embeddings/position_.*", "_position_embedding_layer/embeddings"),
+    ("bert/embeddings/token_.*", "_type_embedding_layer/embeddings"),
+    ("bert/pooler/dense", "_pooler_layer"),
+    ("cls/predictions/transform/LayerNorm", "masked_lm/layer_norm"),
+    ("cls/predictions/transform/dense", "masked_lm/dense"),
+    ("cls/predictions/output_bias", "masked_lm/bias"),
+    ("cls/seq_relationship", "next_sentence"),
+    ("cls/squad", "span_labeling"),
+    ("^output_", "sentence_prediction/output_"),
+    ("output_weights", "kernel"),
+    ("output_bias", "bias"),
+)
+
+
 def model_garden(
     source, directory: pathlib.Path, numbered: bool = True
 ) -> pathlib.Path:
@@ -138,7 +163,9 @@ def model_garden(
                 value = value.reshape(shape)
         if path.endswith("output_weights"):
             value = value.T
-        name = stored_weights.by_path(path).model_garden
+        name = path
+        for pattern, form in _GARDEN_NAMES:
+            name = re.sub(pattern, form, name)
         _track(root, _placed(name, layers, numbered), value)
     root.save_counter  # noqa: B018 (is made on first use)
     prefix = root.write(str(directory / "ckpt-1"))

@@ -64,18 +64,6 @@ def test_the_table_is_a_bijection_over_base_with_all_heads():
         assert row.is_transposed == path.endswith("/kernel")
 
 
-def test_the_model_garden_column_is_a_bijection_too():
-    paths = stored_weights.shapes(BASE, *ALL_HEADS)
-    there = {path: stored_weights.by_path(path).model_garden for path in paths}
-    assert len(set(there.values())) == len(paths)
-    for path, name in there.items():
-        assert stored_weights.by_model_garden(name).path == path
-    assert (
-        there["bert/encoder/layer_3/output/dense/kernel"]
-        == "_transformer_layers/3/_output_dense/kernel"
-    )
-
-
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
