@@ -361,10 +361,9 @@ class OpenedModel:
         """Returns a tagger, with its CRF if it has one, and its objective.
 
         Raises:
-          InputError: the model has no labels, or was trained with --true_case.
+          InputError: the model has no labels.
         """
         folder = self.source.folder
-        tagging.refuse_true_case(folder)
         known = self._classes()
         known.check()
         labels = known.labels

@@ -213,28 +213,6 @@ def test_optimizer_slots_are_left_out_without_noslim(run, tmp_path):
     assert reader.get_tensor("global_step") == 5
 
 
-def test_the_averages_of_a_run_are_its_weights(run, tmp_path):
-    """A checkpoint of a run with --ema_decay has both."""
-    checkpoint = conversion.load(
-        convert_checkpoint.checkpoint_sources.read(str(PRETRAINED))
-    )
-    name = "bert/pooler/dense/bias"
-    average = np.arange(16, dtype=np.float32)
-    checkpoint.training_state = {
-        f"{name}/average": average,
-        "cls/seq_relationship/output_bias/adam_m": np.ones(2, np.float32),
-    }
-    source = conversion.write(checkpoint, str(tmp_path / "run"), "tf1")
-    flags = ["--output_format=tf1", "--noslim", "--drop_heads"]
-    output = tmp_path / "out"
-    run(f"--input={source}", f"--output={output}", *flags)
-    reader = tf.train.load_checkpoint(str(output / "bert_model.ckpt"))
-    np.testing.assert_array_equal(reader.get_tensor(name), average)
-    names = set(reader.get_variable_to_shape_map())
-    assert f"{name}/average" not in names
-    assert not any(name.startswith("cls/") for name in names)
-
-
 def test_heads_can_be_left_out(run, tmp_path):
     run(f"--input={PRETRAINED}", f"--output={tmp_path}", "--drop_heads")
     values = json.loads((tmp_path / "config.json").read_text())
@@ -252,14 +230,12 @@ def finetuned(tmp_path):
         str(folder), task_files.SquadSettings(version_2_with_negative=True)
     )
     (folder / "crf.json").write_bytes(b'{"labels": ["O"]}\n')
-    (folder / "true_case.json").write_bytes(b'{"ROME": "Rome"}\n')
     (folder / "run_config.json").write_bytes(b'{"do_train": true}\n')
     return folder
 
 
 @pytest.mark.parametrize("form", ["model_directory", "tf1"])
 def test_the_files_of_a_task_are_copied(run, finetuned, tmp_path, form):
-    assert {task_files.TRUE_CASE, "run_config.json"} < {*conversion.TASK_FILES}
     output = tmp_path / "out"
     flags = (f"--output={output}", f"--output_format={form}")
     code, out, _ = run(f"--input={finetuned}", *flags)

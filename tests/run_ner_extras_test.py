@@ -149,25 +149,6 @@ def test_another_models_crf_is_not_taken(root, trained, capsys):
     assert f"--crf: no crf.json in {folder}" in error
 
 
-@pytest.fixture(scope="module")
-def with_true_case(trained, root):
-    """A model as an earlier version wrote it, with true_case.json."""
-    folder = shutil.copytree(trained, root / "true_case")
-    (folder / "true_case.json").write_text('{"rome": "Rome"}')
-    return folder
-
-
-@pytest.mark.parametrize("flag", ["init_checkpoint", "output_dir"])
-def test_a_model_with_true_case_is_refused(root, with_true_case, flag, capsys):
-    name = "true_case" if flag == "output_dir" else "other_true_case"
-    start = None if flag == "output_dir" else with_true_case
-    with pytest.raises(SystemExit):
-        run(root, name, "--do_predict", init_checkpoint=start)
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert f"{with_true_case / 'true_case.json'}: " in error
-    assert "--true_case" in error
-
-
 def test_training_may_start_from_a_model_with_true_case(root, with_true_case):
     """What an older model left in output_dir is removed, too."""
     flags = {"init_checkpoint": with_true_case, "num_train_epochs": 0.2}

@@ -62,21 +62,24 @@ _BESIDE = (
     tokenizer_files.SENTENCES,
     sentence_modules.PROMPTS,
 )
-# Formats that other projects write and this one does not read.
-_UNREADABLE = (".keras", ".msgpack", ".onnx", ".gguf")
-# Files of any name may have weights of one of these formats.
-_WITH_WEIGHTS = (".safetensors", ".h5", ".hdf5")
-_SAVED_MODEL = "saved_model.pb"
 _ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
-_EXPORTED_FROM = (
-    "give the model directory or the checkpoint that it was exported from"
-)
+_MERGE = "merge the adapter with its model first, with peft"
+# What a directory may have instead of weights, and what to do then.
+_INSTEAD = {
+    **dict.fromkeys(_ADAPTERS, _MERGE),
+    "saved_model.pb": "a SavedModel is not read: give the model directory or "
+    "the checkpoint that it was exported from",
+    "model.weights.h5": "weights of Keras 3 and of KerasHub are not read: give "
+    "the checkpoint that they were made of, e.g. "
+    "hf://google-bert/bert-base-uncased",
+}
 _TENSORFLOW_FILE = re.compile(r"\.(?:meta|index|data-\d+-of-\d+)$")
-# Hyperparameters that weights depend on.
-_MUST_AGREE = (
-    "vocab_size hidden_size num_hidden_layers num_attention_heads "
-    "intermediate_size hidden_act max_position_embeddings type_vocab_size"
-).split()
+# Hyperparameters that the shapes of the weights do not show.
+_GELU = (
+    " (gelu is the released tanh form, gelu_erf the one that Hugging Face "
+    'calls "gelu")'
+)
+_NOT_IN_SHAPES = ("num_attention_heads", "hidden_act")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,7 +151,9 @@ def read(path: str, *, needs_data: bool = True) -> Source:
     for endings, kind, read_file in _FILES:
         if path.endswith(endings):
             if not file_system.exists(path):
-                raise errors.InputError(f"{path}: no such file")
+                raise errors.InputError(
+                    f"{path}: no such file, or a link to none"
+                )
             return _source(
                 path, functools.partial(_open_file, path, kind, read_file)
             )
@@ -204,13 +209,14 @@ def snapshot(directory: str) -> str:
 
 
 def _in_directory(directory: str) -> str:
-    """Finds the checkpoint in a directory."""
+    """Returns the path of the checkpoint in a directory."""
+    names = file_system.entries(directory)
 
-    def first(*names: str) -> str | None:
-        paths = [os.path.join(directory, name) for name in names]
-        return next(filter(file_system.exists, paths), None)
+    def first(*wanted: str) -> str | None:
+        found = (os.path.join(directory, x) for x in wanted if x in names)
+        return next(found, None)
 
-    prefix = (
+    path = (
         first(model_directory.WEIGHTS, model_directory.INDEX)
         or tensorflow_checkpoints.find(directory)
         or first(
@@ -219,88 +225,38 @@ def _in_directory(directory: str) -> str:
             model_directory.TORCH_INDEX,
         )
     )
-    if prefix is not None:
-        if (adapter := first(*_ADAPTERS)) is not None:
-            errors.warn_once(
-                f"{adapter} is not used, only {prefix}; merge it with its "
-                "model first, with peft"
-            )
-        return prefix
-    inner = sentence_modules.transformer_folder(directory)
-    if inner is not None:
-        return _in_directory(inner)
-    raise errors.InputError(
-        f"{directory}: no {model_directory.WEIGHTS} and no TensorFlow "
-        f"checkpoint there{_instead(directory)}"
-    )
+    if path is None:
+        inner = sentence_modules.transformer_folder(directory)
+        if inner is not None:
+            return _in_directory(inner)
+        raise errors.InputError(
+            f"{directory}: no {model_directory.WEIGHTS} and no TensorFlow "
+            f"checkpoint there{_what_is_in(directory)}"
+        )
+    if (adapter := first(*_ADAPTERS)) is not None:
+        errors.warn_once(f"{adapter} is not used, only {path}; {_MERGE}")
+    return path
 
 
-def _instead(directory: str) -> str:
-    """Returns which weights are in a directory instead, for a message."""
-    # The shorter first: checkpoint-90, then checkpoint-500.
-    names = sorted(file_system.entries(directory), key=lambda x: (len(x), x))
-    if _SAVED_MODEL in names:
-        return f"; it is a SavedModel; {_EXPORTED_FROM}"
-    for adapter in _ADAPTERS:
-        if adapter in names:
-            return f"; {adapter}: merge it with its model first, with peft"
-    other = next((x for x in names if x.endswith(_WITH_WEIGHTS)), None)
-    if other is not None:
-        return f"; give {os.path.join(directory, other)} if it has the weights"
-    for name in reversed(names):  # The last of a run's checkpoints.
-        folder = os.path.join(directory, name)
-        if file_system.exists(os.path.join(folder, model_directory.WEIGHTS)):
-            return f"; give {folder}, which has one"
-    return next(map(_unreadable, filter(_unreadable, names)), "")
-
-
-def _unreadable(name: str) -> str:
-    """Returns that a format is not supported; "" of another file."""
-    if file_system.ending(name) not in _UNREADABLE:
+def _what_is_in(folder: str) -> str:
+    """Returns what a folder has instead of weights, for a message."""
+    if not file_system.is_folder(folder):
         return ""
-    return f"; {name} is not supported"
+    names = sorted(file_system.entries(folder))
+    advice = [f"; {x}" for name, x in _INSTEAD.items() if name in names]
+    return "".join([f"; {folder} has {errors.listed(names)}", *advice[:1]])
 
 
 def _prefix(path: str) -> str:
     """Returns the prefix of TensorFlow's files, of which `path` may be one."""
-    for mark in (".index", ".data-"):
-        head, found, _ = path.rpartition(mark)
-        if found and file_system.exists(head + ".index"):
-            return head
-    if file_system.exists(path + ".index"):
-        return path
-    hint = _what_it_is(path) or hub.hint(path)
-    raise errors.InputError(f"{path}: no such checkpoint or directory{hint}")
-
-
-def _what_it_is(path: str) -> str:
-    """Returns what a path is that is no checkpoint, and what to give instead.
-
-    It is "" of a path where nothing is.
-    """
-    name, folder = os.path.basename(path), os.path.dirname(path) or "."
-    if name == _SAVED_MODEL:
-        return f": it is the graph of a SavedModel; {_EXPORTED_FROM}"
     prefix = _TENSORFLOW_FILE.sub("", path)
-    if prefix != path and file_system.exists(prefix + ".index"):
-        return (
-            ": it is the graph of a TensorFlow checkpoint, without its "
-            f"weights; give {prefix}"
-        )
-    data = file_system.matches(f"{file_system.escaped(path)}.data-*")
-    if prefix != path or data:
-        return (
-            f": {os.path.basename(prefix)}.index is missing, without which a "
-            "TensorFlow checkpoint cannot be read"
-        )
-    if unreadable := _unreadable(name):
-        return f":{unreadable.removeprefix(';')}"
-    if not file_system.is_file(path):
-        return ""
-    return (
-        f": it is a file, but not of weights; give its directory, {folder}, if "
-        "the weights are there"
-    )
+    if file_system.exists(f"{prefix}.index"):
+        return prefix
+    what = "no such checkpoint or directory"
+    if file_system.is_file(path):
+        what = "it is a file, but not of weights"
+    there = _what_is_in(os.path.dirname(path)) if os.path.dirname(path) else ""
+    raise errors.InputError(f"{path}: {what}{there}{hub.hint(path)}")
 
 
 def _source(
@@ -335,29 +291,19 @@ def _source(
 
 
 def check_config(source: Source, config: BertConfig) -> None:
-    """Refuses the weights of a model with other hyperparameters.
+    """Refuses weights whose config differs in what their shapes do not show.
 
     `config` is that of --bert_config_file, for the message.
     """
-    heads = source.matched.num_attention_heads
-    if heads and heads != config.num_attention_heads:
-        raise errors.InputError(
-            f"{source.path} has {heads} attention heads, but "
-            f"--bert_config_file says {config.num_attention_heads}"
-        )
-    if source.config is None:
-        return
-    for key in _MUST_AGREE:
-        theirs, ours = getattr(source.config, key), getattr(config, key)
-        if theirs != ours:
-            hint = ""
-            if key == "hidden_act" and {theirs, ours} == {"gelu", "gelu_erf"}:
-                hint = (
-                    " (gelu is the released tanh form, gelu_erf the one that "
-                    'Hugging Face calls "gelu")'
-                )
+    theirs = {x: getattr(source.config, x, None) for x in _NOT_IN_SHAPES}
+    if heads := source.matched.num_attention_heads:
+        theirs["num_attention_heads"] = heads
+    for name, value in theirs.items():
+        ours = getattr(config, name)
+        if value not in (ours, None):
+            hint = _GELU if name == "hidden_act" else ""
             raise errors.InputError(
-                f"{source.path} belongs to a model whose {key} is {theirs}, "
+                f"{source.path} belongs to a model whose {name} is {value}, "
                 f"but --bert_config_file says {ours}{hint}"
             )
 
@@ -438,27 +384,26 @@ def compare(
       end; whether no value differs by more than the tolerance, and no setting.
     """
     lines, largest, is_equal = [], 0.0, True
-    for path in sorted(one.tensors.keys() | other.tensors.keys()):
-        having = [x for x in (one, other) if path in x.tensors]
-        a, *b = (stored_weights.values(x.path, x.tensors[path]) for x in having)
-        if not b:
-            lines.append(f"{path}  only in {having[0].path}")
+    ours, theirs = ({**x.others, **x.tensors} for x in (one, other))
+    of_bert = {*one.tensors, *other.tensors}
+    for path in sorted({*ours, *theirs}):
+        if path not in ours or path not in theirs:
+            having = one if path in ours else other
+            lines.append(f"{path}  only in {having.path}")
+            is_equal &= path not in of_bert  # Other tensors may be left out.
+            continue
+        a = stored_weights.values(one.path, ours[path])
+        b = stored_weights.values(other.path, theirs[path])
+        if a.shape != b.shape:
+            lines.append(f"{path}  {list(a.shape)} and {list(b.shape)}")
             is_equal = False
-        elif a.shape != b[0].shape:
-            lines.append(f"{path}  {list(a.shape)} and {list(b[0].shape)}")
-            is_equal = False
-        elif difference := float(np.max(np.abs(a - b[0]), initial=0.0)):
+        elif difference := float(np.max(np.abs(a - b), initial=0.0)):
             largest = max(largest, difference)
             lines.append(f"{path}  max |difference| {difference:.3g}")
     different = list(_differences(_beside(one), _beside(other)))
     lines += different
     common = len(one.tensors.keys() & other.tensors.keys())
     is_equal &= not different and largest <= tolerance and common > 0
-    if one.others or other.others:
-        lines.append(
-            f"not compared, as they are no weights of BERT: {len(one.others)} "
-            f"and {len(other.others)} tensors"
-        )
     verdict = "equal" if is_equal else "DIFFERENT"
     lines.append(
         f"{verdict}: {common} variables in both, max |difference| {largest:.3g}"
@@ -470,22 +415,20 @@ def _beside(source: Source) -> dict[str, Any]:
     """Returns what predictions depend on besides weights, where it is known."""
     values: dict[str, Any] = {}
     if source.config is not None:
-        for key in _MUST_AGREE:
-            values[f"config: {key}"] = getattr(source.config, key)
-    if file_system.is_file(
-        os.path.join(source.directory, model_directory.CONFIG)
-    ):
+        for name in _NOT_IN_SHAPES:
+            values[f"config: {name}"] = getattr(source.config, name)
+    config = os.path.join(source.directory, model_directory.CONFIG)
+    if file_system.is_file(config):
         values["attention"] = source.settings.attention
-    for name in ("labels", "problem_type"):
-        if (value := getattr(source.settings, name)) is not None:
-            values[name] = value
+    values["labels"] = source.settings.labels
+    values["problem_type"] = source.settings.problem_type
     if tokenizer_files.has_vocabulary(source.directory):
         tokenizer = tokenizer_files.load(source.directory)
         settings = tokenizer.settings
         settings["strip_accents"] = tokenizer.strips_accents
         values |= {f"tokenizer: {name}": x for name, x in settings.items()}
         values["tokens"] = tokenizer.vocabulary.tokens
-    return values
+    return {name: x for name, x in values.items() if x is not None}
 
 
 def _differences(ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[str]:

@@ -46,7 +46,6 @@ UNUSED, END = "unused", "end"
 TASK_FILES = (
     task_files.CRF,
     task_files.SQUAD_SETTINGS,
-    task_files.TRUE_CASE,
     config_flags.RUN_CONFIG,
 )
 _HEADS = {
@@ -197,16 +196,12 @@ def _copied(source: Source) -> dict[str, StoredTensor]:
 
 
 def _training_state(source: Source, tensors: dict) -> dict:
-    """Returns the step and the optimizer slots of some tensors; may warn.
-
-    The averages of --ema_decay are left out: they are the tensors themselves.
-    """
-    state = {}
-    for name, tensor in source.matched.training_state.items():
-        path, _, slot = name.rpartition("/")
-        is_slot = path in tensors and slot != tensorflow_checkpoints.AVERAGE
-        if is_slot or name == _STEP:
-            state[name] = tensor
+    """Returns the step and the optimizer slots of some tensors; may warn."""
+    state = {
+        name: tensor
+        for name, tensor in source.matched.training_state.items()
+        if name.rpartition("/")[0] in tensors or name == _STEP
+    }
     if not state:
         logging.warning(
             f"--noslim: {source.path} has no step and no optimizer slots with "

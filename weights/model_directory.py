@@ -15,7 +15,6 @@ Other projects may store the weights in other files:
 of the tensors that were read to ours.
 """
 
-import contextlib
 import dataclasses
 import functools
 import importlib
@@ -59,12 +58,7 @@ _FLOATS = ("F16", "BF16", "F32", "F64")
 _DECODER = "cls.predictions.decoder.weight"
 _BIAS = "cls.predictions.bias"
 _IN_ENCODER = ("bert.embeddings.", "bert.encoder.")
-# torch is no dependency: users without it convert the file elsewhere.
-_CONVERT = (
-    "python -c \"import torch, safetensors.torch as s; w = torch.load('{name}',"
-    " weights_only=True, map_location='cpu'); s.save_file({{k: v.clone()"
-    " for k, v in w.items()}}, 'model.safetensors')\""
-)
+_Label = metadata.Text | int | float | bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,19 +91,10 @@ class _Config:
     architectures: list[str | None] | None = None
     bilstm_size: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 0
     bilstm_head: str | None = None
-    id2label: dict[int, metadata.Text | int | float | bool] | None = None
-    label2id: Any = None
+    id2label: dict[int, _Label] | list[_Label] | None = None
     is_decoder: bool | None = None
     problem_type: str | None = None
     pad_token_id: metadata.Count | None = None
-
-    def __post_init__(self):
-        """Checks the numbers of the classes."""
-        labels = self.id2label or {}
-        if sorted(labels) != list(range(len(labels))):
-            raise errors.InputError(
-                "id2label must map the numbers 0, 1, ... to names"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,35 +234,11 @@ def read_config(
 
     See BertConfig.from_json_file.
     """
-    paths = [os.path.join(directory, name) for name in names]
-    found = list(filter(file_system.is_file, paths))
-    if not found:
-        return None
-    read = functools.partial(
-        BertConfig.from_json_file, of_tensorflow=of_tensorflow
-    )
-    config = read(found[0])
-    for path in found[1:]:
-        with contextlib.suppress(errors.InputError):
-            _warn_of_other_config(found[0], config, path, read(path))
-    return config
-
-
-def _warn_of_other_config(
-    path: str, config: BertConfig, other_path: str, other: BertConfig
-) -> None:
-    """Warns if a file that is not read tells of another model.
-
-    The two forms of GELU hardly differ, and many files name the wrong one.
-    """
-    gelu = {"gelu", "gelu_erf"}
-    for field in dataclasses.fields(config):
-        ours, theirs = getattr(config, field.name), getattr(other, field.name)
-        if ours != theirs and {ours, theirs} != gelu:
-            errors.warn_once(
-                f"{path}: {field.name} is {ours}, but {theirs} in "
-                f"{other_path}, which is not read"
-            )
+    for name in names:
+        path = os.path.join(directory, name)
+        if file_system.is_file(path):
+            return BertConfig.from_json_file(path, of_tensorflow=of_tensorflow)
+    return None
 
 
 def read_settings(directory: str) -> Settings:
@@ -288,41 +249,32 @@ def read_settings(directory: str) -> Settings:
     """
     path = os.path.join(directory, CONFIG)
     config = metadata.read_if_present(path, _Config) or _Config()
-    names = config.id2label
-    if names is not None and isinstance(config.label2id, dict):
-        _warn_of_label_ids(path, names, config.label2id)
+    architectures = [config.bilstm_head, *(config.architectures or ())]
     return Settings(
-        architecture=config.bilstm_head
-        or next(iter(config.architectures or ()), None),
+        architecture=next(filter(None, architectures), None),
         attention="left_to_right" if config.is_decoder else "bidirectional",
         bilstm_size=config.bilstm_size,
-        labels=(
-            None
-            if names is None
-            else [str(names[i]) for i in range(len(names))]
-        ),
+        labels=_labels(path, config),
         problem_type=config.problem_type,
         pad_token_id=config.pad_token_id or 0,
     )
 
 
-def _warn_of_label_ids(
-    path: str, names: Mapping[int, Any], label_ids: Mapping[str, Any]
-) -> None:
-    """Warns if id2label, which is read, and label2id contradict each other."""
-    labels = [str(names[i]) for i in range(len(names))]
-    if len({*labels}) < len(labels):
-        return  # label2id cannot have all of them.
-    are_unnamed = labels == examples.unnamed(len(labels))
-    for i, label in enumerate(labels):
-        other = label_ids.get(label, "none" if are_unnamed else i)
-        if label_ids and other not in (i, str(i)):
-            errors.warn_once(
-                f"{path}: {label!r} is class {i} in id2label, which is read, "
-                f"but {other!r} in label2id, whose classes are "
-                f"{errors.listed(map(repr, label_ids))}"
-            )
-            return
+def _labels(path: str, config: _Config) -> list[str] | None:
+    """Returns the names of the classes, None if they are unknown."""
+    names = config.id2label
+    if names is None:  # transformers does not write its names of two classes.
+        is_default = config.architectures == ["BertForSequenceClassification"]
+        return examples.unnamed(2) if is_default else None
+    if isinstance(names, list):
+        names = dict(enumerate(names))
+    if sorted(names) != list(range(len(names))):
+        errors.warn_once(
+            f"{path}: id2label is not used, as it does not name the classes 0, "
+            "1, ...: correct it, or use --label_names"
+        )
+        return None
+    return [str(names[i]) for i in range(len(names))]
 
 
 def read_index(index: str) -> dict[str, StoredTensor]:
@@ -401,7 +353,7 @@ def read_torch(path: str) -> dict[str, StoredTensor]:
     if importlib.util.find_spec("torch") is None:
         raise errors.InputError(
             f"{path} is a pickle, which only torch can read, and torch is not "
-            "installed; where it is, run: " + _CONVERT.format(name=path)
+            "installed: pip install torch"
         )
     file_system.refuse_pointer(path)
     torch = importlib.import_module("torch")
@@ -415,6 +367,9 @@ def read_torch(path: str) -> dict[str, StoredTensor]:
         raise errors.InputError(
             f"{path}: torch refuses it: {errors.reason(error)}"
         ) from error
+    for name in ("state_dict", "model_state_dict", "model"):
+        if isinstance(state, dict) and isinstance(state.get(name), dict):
+            state = state[name]  # Beside the state of a training.
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and isinstance(value, torch.Tensor)
         for name, value in state.items()
@@ -444,8 +399,8 @@ def match_hugging_face(
     The encoder may be in another scope than "bert.", such as "module.".
 
     Raises:
-      InputError: two tensors of the file are the same weight, there are two
-        encoders, or the encoder has weights that BERT's does not have.
+      InputError: there are two encoders, or the encoder has weights that
+        BERT's does not have.
     """
     names = stored_weights.unscoped(where, stored, ".")
     tensors: dict[str, StoredTensor] = {}
@@ -459,25 +414,17 @@ def match_hugging_face(
             continue
         row = stored_weights.by_hugging_face(canonical)
         if row is None:
-            others[name] = tensor
+            others[canonical] = tensor
             if canonical.startswith(_IN_ENCODER):
                 unknown.append(name)
             continue
-        if row.path in tensors:
-            raise errors.InputError(
-                f"{where}: {tensors[row.path].name} and {name} are the same "
-                "weight"
-            )
         tensors[row.path] = (
             tensor.rearranged(np.transpose) if row.is_transposed else tensor
         )
     if unknown:
-        advice = (
-            "; merge the adapter with its weights first (merge_and_unload of "
-            "peft)"
-            if any(".lora_" in name for name in unknown)
-            else ""
-        )
+        advice = ""
+        if any(".lora_" in name for name in unknown):
+            advice = "; merge the adapter with its weights first, with peft"
         raise errors.InputError(
             f"{where}: {unknown[0]}, one of {len(unknown)} weights that BERT's "
             f"encoder does not have: it is another encoder{advice}"

@@ -9,7 +9,6 @@ without that flag, from the trained model in --output_dir.
 """
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -117,8 +116,6 @@ def open_start(
             directory=source.directory if source is not None else None,
             do_lower_case=do_lower_case,
         )
-        if source is not None:
-            check_same_tokens(tokenizer, source.directory, where)
     elif source is not None and tokenizer_files.has_vocabulary(
         source.directory
     ):
@@ -137,21 +134,13 @@ def open_start(
     settings = source.settings if source else model_directory.Settings()
     if bilstm_size is None:
         bilstm_size = settings.bilstm_size
-    labels = settings.labels
     scores = source.tensors.get("output_weights") if source else None
-    if (
-        labels is None
-        and settings.architecture == "BertForSequenceClassification"
-        and scores is not None
-        and scores.shape[:1] == (2,)
-    ):  # transformers does not write these default names of two classes.
-        labels = ["LABEL_0", "LABEL_1"]
     return Start(
         config=config,
         tokenizer=tokenizer,
         attention=settings.attention,
         bilstm_size=bilstm_size,
-        labels=labels,
+        labels=settings.labels,
         problem_type=settings.problem_type,
         init_checkpoint=source.path if source else None,
         init_layers=init_layers,
@@ -234,28 +223,6 @@ def check_vocabulary(vocab_size: int, num_tokens: int, where: str) -> None:
             f"{vocab_size - num_tokens} embeddings that are never used: a new "
             f'model needs "vocab_size": {num_tokens} in --bert_config_file'
         )
-
-
-def check_same_tokens(
-    tokenizer: wordpiece.Tokenizer, directory: str, where: str
-) -> None:
-    """Refuses a vocabulary that contradicts the one beside the weights.
-
-    It may have more tokens at its end, and may replace [unusedN] by others.
-
-    Raises:
-      InputError: an id has different tokens in the two vocabularies.
-    """
-    if not tokenizer_files.has_vocabulary(directory):
-        return
-    stored = tokenizer_files.read_vocabulary(directory)
-    pairs = zip(tokenizer.vocabulary.tokens, stored.tokens, strict=False)
-    for number, (token, stored_token) in enumerate(pairs):
-        if token != stored_token and not stored_token.startswith("[unused"):
-            raise errors.InputError(
-                f"{where}: token {number} is {token!r}, but {stored_token!r} "
-                f"in {directory}, whose vocabulary belongs to the weights"
-            )
 
 
 def load_masked_lm(
@@ -352,9 +319,6 @@ def assign(
             source.directory,
             tokenizer.settings["do_lower_case"],
         )
-        path = tokenizer.vocabulary.path
-        if os.path.dirname(path) != source.directory:
-            check_same_tokens(tokenizer, source.directory, path)
     try:
         checkpoint_sources.check_config(source, model.config)
         report = stored_weights.assign(

@@ -17,9 +17,11 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 from absl import logging
 
@@ -41,10 +43,11 @@ POOLINGS = {
 NO_POOLING = "none"
 # Classes of torch.nn.
 ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "Sigmoid", "SiLU")
-_VECTOR = "sentence_embedding"  # The vector's name between modules.
+_SUPPORTED = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
+_ORDER = re.compile("Transformer Pooling( Dense)*( Normalize)?")
+_Length: Any = Annotated[int, msgspec.Meta(ge=3)] | float
 _TRANSFORMER_FOLDER = "0_Transformer"
 _NO_LIMIT = 10**30  # As transformers writes it.
-_WEIGHTS = {"weight": "linear.weight", "bias": "linear.bias"}
 
 
 class Dense(NamedTuple):
@@ -181,34 +184,25 @@ def read(folder: str) -> SentenceModules:
     root = _root(folder)
     if root is None:
         return SentenceModules()
-    path = os.path.join(root, MODULES)
-    modules = _modules(path)
-    if [kind for kind, _ in modules] == ["Transformer"]:
+    modules = [x for x in _modules(root) if x[0] != "Dropout"]
+    kinds = [kind for kind, _ in modules]
+    if kinds == ["Transformer"]:
         return SentenceModules()
-    kinds = [kind for kind, _ in modules if kind != "Dropout"]
-    is_normalized = "Normalize" in kinds
-    count = kinds.count("Dense")
-    expected = ["Transformer", "Pooling"] + ["Dense"] * count
-    if kinds != expected + ["Normalize"] * is_normalized:
+    if not _ORDER.fullmatch(" ".join(kinds)):
         raise errors.InputError(
-            f"{path}: {', '.join(kinds)}; only Transformer, Pooling, Dense and "
-            "Normalize in this order are supported"
+            f"{root}: its {MODULES} has {', '.join(kinds)}; only Transformer, "
+            "Pooling, Dense and Normalize in this order are supported"
         )
-    (pooling,) = [place for kind, place in modules if kind == "Pooling"]
-    for kind, place in modules:
-        if kind == "Normalize":
-            settings = os.path.join(place, model_directory.CONFIG)
-            _check_names(settings, _object(settings))
     _warn_of_prompt(root)
     return SentenceModules(
         folder=root,
-        pooling=_pooling(os.path.join(pooling, model_directory.CONFIG)),
+        pooling=_pooling(os.path.join(modules[1][1], model_directory.CONFIG)),
         dense=tuple(
             _dense(place) for kind, place in modules if kind == "Dense"
         ),
-        normalize=is_normalized,
+        normalize="Normalize" in kinds,
         max_seq_length=_max_seq_length(folder),
-        truncate_dim=_truncate_dim(root),
+        truncate_dim=_prompts(root).truncate_dim,
     )
 
 
@@ -262,30 +256,22 @@ def files_of_copy(folder: str) -> dict[str, bytes]:
     root = _root(folder)
     if root is None:
         return {}
-    modules = _modules(os.path.join(root, MODULES))
-    paths = [os.path.join(root, PROMPTS)]
-    for kind, place in modules:
-        if kind != "Transformer":
-            names = (model_directory.CONFIG, model_directory.WEIGHTS)
-            paths += [os.path.join(place, name) for name in names]
+    modules = [
+        (kind, "" if kind == "Transformer" else os.path.relpath(place, root))
+        for kind, place in _modules(root)
+    ]
+    names = [PROMPTS]
+    for _, place in filter(lambda module: module[1], modules):
+        names += [os.path.join(place, model_directory.CONFIG)]
+        names += [os.path.join(place, model_directory.WEIGHTS)]
     files = {
-        os.path.relpath(path, root): file_system.read(path)
-        for path in paths
-        if file_system.is_file(path)
+        name: file_system.read(os.path.join(root, name))
+        for name in names
+        if file_system.is_file(os.path.join(root, name))
     }
     length = _max_seq_length(folder)
-    written = {
-        MODULES: _entries(
-            (
-                kind,
-                "" if kind == "Transformer" else os.path.relpath(place, root),
-            )
-            for kind, place in modules
-        ),
-        tokenizer_files.SENTENCES: _sentence_settings(
-            None if length == _NO_LIMIT else length
-        ),
-    }
+    sentences = _sentence_settings(None if length == _NO_LIMIT else length)
+    written = {MODULES: _entries(modules), tokenizer_files.SENTENCES: sentences}
     for name, value in written.items():
         files[name] = (json.dumps(value, indent=2) + "\n").encode()
     return files
@@ -309,80 +295,79 @@ def _sentence_settings(max_seq_length: int | None) -> dict[str, Any]:
     return {"max_seq_length": max_seq_length, "do_lower_case": False}
 
 
-def _modules(path: str) -> list[tuple[str, str]]:
+@dataclasses.dataclass(frozen=True)
+class _Module:
+    """A module in modules.json; its path cannot lead out of the folder."""
+
+    path: Annotated[str, msgspec.Meta(pattern=r"\A(?!/)(?!.*\.\.)")]
+    type: str
+
+
+def _modules(root: str) -> list[tuple[str, str]]:
     """Returns the class and the folder of each module of modules.json."""
-    root = os.path.dirname(path)
-    entries = file_system.read_json(path)
-    if not isinstance(entries, list) or not entries:
-        raise errors.InputError(f"{path}: not a list of modules")
+    path = os.path.join(root, MODULES)
     modules = []
-    for entry in entries:
-        entry = entry if isinstance(entry, dict) else {}
-        place, name = entry.get("path"), entry.get("type")
-        if (
-            not isinstance(place, str)
-            or not isinstance(name, str)
-            or os.path.isabs(place)
-            or ".." in place.split("/")
-        ):
+    for module in metadata.read(path, list[_Module]):
+        project, *_, kind = module.type.split(".")
+        if project != "sentence_transformers" or kind not in _SUPPORTED:
             raise errors.InputError(
-                f"{path}: {json.dumps(entry)} is no module with a type and a "
-                "path in this folder"
-            )
-        parts = name.split(".")
-        project, kind = parts[0], parts[-1]
-        supported = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
-        if project != "sentence_transformers" or kind not in supported:
-            raise errors.InputError(
-                f"{path}: {name} is not supported, only "
-                f"{', '.join(supported)} of sentence_transformers; without "
+                f"{path}: {module.type} is not supported, only "
+                f"{', '.join(_SUPPORTED)} of sentence_transformers; without "
                 "its entry, vectors are made without it"
             )
-        modules.append((kind, os.path.join(root, place)))
+        modules.append((kind, os.path.join(root, module.path)))
     return modules
+
+
+@dataclasses.dataclass(frozen=True)
+class _PoolingConfig:
+    """The config of a Pooling module."""
+
+    pooling_mode: str | list[str] | None = None
 
 
 def _pooling(path: str) -> str:
     """Returns the names of a Pooling module's config, with commas."""
-    if not file_system.is_file(path):
-        raise errors.InputError(
-            f"{path}: no such file, but {MODULES} names its folder"
-        )
-    values = _object(path)
-    mode = values.get("pooling_mode")
-    if mode is None:
+    values = metadata.read(path, metadata.Object)
+    names = metadata.convert(values, _PoolingConfig, path).pooling_mode
+    if names is None:  # Of old files.
         flags = [x for x in values if x.startswith("pooling_mode_")]
-        unknown = [x for x in flags if x not in POOLINGS.values()]
-        if any(values[name] for name in unknown):
-            raise errors.InputError(f"{path}: {unknown[0]} is not supported")
-        mode = [k for k, flag in POOLINGS.items() if values.get(flag)]
+        known = {flag: name for name, flag in POOLINGS.items()}
         # Mean is the default where its flag is missing.
-        if not mode and POOLINGS["mean"] in values:
-            raise errors.InputError(f"{path}: no pooling_mode is true")
-    names = [mode] if isinstance(mode, str) else mode or ["mean"]
-    if not isinstance(names, list) or not all(
-        isinstance(x, str) and x in POOLINGS for x in names
-    ):
+        default = [] if POOLINGS["mean"] in values else ["mean"]
+        given = [known.get(x, x) for x in flags if values[x]] or default
+        names = sorted(given, key=[*POOLINGS, *given].index)
+    names = [names] if isinstance(names, str) else names
+    if not names or {*names} - {*POOLINGS}:
         raise errors.InputError(
-            f"{path}: pooling_mode is {json.dumps(mode)}; supported are "
+            f"{path}: pooling_mode is {json.dumps(names)}; supported are "
             f"{', '.join(POOLINGS)}"
         )
     return ",".join(names)
 
 
+@dataclasses.dataclass(frozen=True)
+class _DenseConfig:
+    """The config of a Dense module."""
+
+    activation_function: str = "torch.nn.Tanh"
+    use_residual: bool = False
+    bias: bool = True
+
+
 def _dense(folder: str) -> Dense:
     """Reads a Dense module: its config and its weights."""
     path = os.path.join(folder, model_directory.CONFIG)
-    config = _object(path)
-    _check_names(path, config)
-    if config.get("use_residual"):
-        raise errors.InputError(f"{path}: use_residual is not supported")
-    name = config.get("activation_function", "torch.nn.Tanh")
-    project, _, activation = str(name).rpartition(".")
-    if not project.startswith("torch.") or activation not in ACTIVATIONS:
+    config = metadata.read(path, _DenseConfig)
+    project, _, activation = config.activation_function.rpartition(".")
+    if (
+        not project.startswith("torch.")
+        or activation not in ACTIVATIONS
+        or config.use_residual
+    ):
         raise errors.InputError(
-            f"{path}: activation_function is {name}; supported are "
-            f"{', '.join(ACTIVATIONS)} of torch.nn"
+            f"{path}: only layers with {', '.join(ACTIVATIONS)} of torch.nn "
+            "and without use_residual are supported"
         )
     file = os.path.join(folder, model_directory.WEIGHTS)
     if not file_system.is_file(file):
@@ -392,36 +377,18 @@ def _dense(folder: str) -> Dense:
             "safetensors with sentence-transformers"
         )
     stored = model_directory.read_safetensors(file)
-    weight = stored.get(_WEIGHTS["weight"])
-    has_bias = config.get("bias", True)
-    names = {*_WEIGHTS.values()} if has_bias else {_WEIGHTS["weight"]}
-    if weight is None or {*stored} != names or len(weight.shape) != 2:
+    if "linear.weight" not in stored or config.bias != (
+        "linear.bias" in stored
+    ):
         raise errors.InputError(
-            f"{file}: holds {', '.join(stored)}; a dense layer has the matrix "
-            f"{' and '.join(sorted(names, reverse=True))}"
+            f"{file}: holds {', '.join(stored)}; a dense layer has "
+            f"linear.weight{' and linear.bias' if config.bias else ''}"
         )
-    kernel = stored_weights.values(file, weight).T
+    kernel = stored_weights.values(file, stored["linear.weight"]).T
     bias = np.zeros(kernel.shape[1:], np.float32)
-    if has_bias:
-        bias = stored_weights.values(file, stored[_WEIGHTS["bias"]])
-    sizes = config.get("in_features"), config.get("out_features")
-    if kernel.shape != sizes or bias.shape != kernel.shape[1:]:
-        raise errors.InputError(
-            f"{file}: the weights are {list(kernel.T.shape)} and "
-            f"{list(bias.shape)}, but {path} says in_features={sizes[0]} and "
-            f"out_features={sizes[1]}"
-        )
+    if config.bias:
+        bias = stored_weights.values(file, stored["linear.bias"])
     return Dense(np.ascontiguousarray(kernel), bias, activation)
-
-
-def _check_names(path: str, config: Mapping[str, Any]) -> None:
-    """Refuses a module on something else than the vector of a text."""
-    for key in ("module_input_name", "module_output_name"):
-        if config.get(key) not in (None, _VECTOR):
-            raise errors.InputError(
-                f"{path}: {key} is {json.dumps(config[key])}; only {_VECTOR} "
-                "is supported"
-            )
 
 
 def _max_seq_length(folder: str) -> int:
@@ -432,41 +399,35 @@ def _max_seq_length(folder: str) -> int:
     ):
         path = os.path.join(folder, name)
         value = _object(path).get(key)
-        if value is None:
-            continue
-        if isinstance(value, bool | str | list | dict) or not value >= 3:
-            raise errors.InputError(
-                f"{path}: {key} is {json.dumps(value)}, not a number of tokens "
-                "from 3"
-            )
-        return int(min(value, _NO_LIMIT))
+        if value is not None:
+            length = metadata.convert(value, _Length, f"{path}: {key}")
+            return int(min(length, _NO_LIMIT))
     return _NO_LIMIT
 
 
-def _truncate_dim(root: str) -> int | None:
+@dataclasses.dataclass(frozen=True)
+class _Prompts:
+    """What is read of config_sentence_transformers.json."""
+
+    prompts: dict[str, str | None] | None = None
+    default_prompt_name: str | None = None
+    truncate_dim: metadata.Size | None = None
+    activation_fn: str | None = None
+
+
+def _prompts(root: str) -> _Prompts:
     path = os.path.join(root, PROMPTS)
-    value = _object(path).get("truncate_dim")
-    if value is not None and (type(value) is not int or value < 1):
-        raise errors.InputError(
-            f"{path}: truncate_dim is {json.dumps(value)}, not a number from 1"
-        )
-    return value
+    return metadata.read_if_present(path, _Prompts) or _Prompts()
 
 
 def _warn_of_prompt(root: str) -> None:
     """Warns of a text that sentence-transformers puts before every text."""
-    path = os.path.join(root, PROMPTS)
-    values = _object(path)
-    prompts = values.get("prompts")
-    name = values.get("default_prompt_name")
-    if (
-        isinstance(prompts, dict)
-        and isinstance(name, str)
-        and prompts.get(name)
-    ):
+    settings = _prompts(root)
+    prompt = (settings.prompts or {}).get(settings.default_prompt_name or "")
+    if prompt:
         logging.warning(
-            f"{path}: sentence-transformers puts {prompts[name]!r} before "
-            "every text. The texts are taken as they are: begin them with it"
+            f"{root}: sentence-transformers puts {prompt!r} before every "
+            "text. The texts are taken as they are: begin them with it"
         )
 
 
@@ -476,22 +437,21 @@ def keeps_logit(directory: str) -> bool:
     Otherwise, the score of one output is its sigmoid.
     """
     config = _object(os.path.join(directory, model_directory.CONFIG))
-    prompts = _object(os.path.join(directory, PROMPTS))
     settings = config.get("sentence_transformers")
     names = (
-        prompts.get("activation_fn"),
+        _prompts(directory).activation_fn,
         settings.get("activation_fn") if isinstance(settings, dict) else None,
         config.get("sbert_ce_default_activation_function"),
     )
-    activation = next((x for x in names if isinstance(x, str)), "")
-    module, _, function = activation.rpartition(".")
-    is_known = module.split(".")[0] == "torch"
-    if activation and not (is_known and function in ("Identity", "Sigmoid")):
+    activation = str(next(filter(None, names), "torch.nn.Sigmoid"))
+    function = activation.rpartition(".")[2]
+    if not re.fullmatch(r"torch\..*\.(Identity|Sigmoid)", activation):
         errors.warn_once(
             f"{directory}: scores are sigmoids; the model's {activation} is "
             "not supported"
         )
-    return is_known and function == "Identity"
+        return False
+    return function == "Identity"
 
 
 def _object(path: str) -> metadata.Object:

@@ -4,13 +4,13 @@
     model/question_answering.json
         {"version_2_with_negative": true, "null_score_diff_threshold": -1.25}
     model/crf.json                     written and read by tasks/ner
-    model/true_case.json               of earlier versions; tasks/ner refuses it
 
 These belong to the weights in the same directory. Training writes them, and
 flags of later runs do not change them; only prediction adds the threshold that
 it finds for SQuAD 2.0.
 """
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -22,7 +22,6 @@ from foundation import atomic, errors, metadata
 from weights import kinds, model_directory
 
 CRF = "crf.json"  # The transition scores between tags.
-TRUE_CASE = "true_case.json"  # Of an option that does not exist any more.
 SQUAD_SETTINGS = "question_answering.json"
 
 
@@ -148,13 +147,7 @@ class ModelClasses:
           InputError: the model has been trained for other labels.
         """
         if self.names is not None and labels:
-            ordered = self._named_order(self.names, labels)
-            if ordered is None:
-                raise errors.InputError(
-                    f"the task's labels are {', '.join(labels)}, but the "
-                    f"model's {', '.join(self.names)}"
-                )
-            return ordered
+            return ordered(self.names, labels)
         self.warn_of_order(labels, "the model", ", or use --label_names")
         return labels
 
@@ -180,24 +173,6 @@ class ModelClasses:
                 f'orders: correct "id2label" in its config.json{hint}'
             )
 
-    def _named_order(
-        self, names: Sequence[str], labels: Sequence[str]
-    ) -> Sequence[str] | None:
-        """Returns the labels in the order of the names; None for others."""
-        if sorted(names) == sorted(labels):
-            return names
-        spelled = {label.lower(): label for label in labels}
-        if sorted(name.lower() for name in names) == sorted(spelled):
-            return [spelled[name.lower()] for name in names]
-        # The labels 0 and 1 are class numbers, whatever the model's names are.
-        if len(names) == len(labels) and all(map(str.isdigit, labels)):
-            errors.warn_once(
-                f"the task's labels {', '.join(labels)} are taken for the "
-                f"model's {', '.join(names)}"
-            )
-            return labels
-        return None
-
     def has_other_outputs(self, labels: Sequence[str]) -> bool:
         """Returns whether the model's outputs are not these labels in order.
 
@@ -205,8 +180,10 @@ class ModelClasses:
         """
         if not self.names or not labels:
             return False
-        stored = self._named_order(self.names, labels) or ()
-        return list(stored) != list(labels)
+        try:
+            return list(ordered(self.names, labels)) != list(labels)
+        except errors.InputError:
+            return True
 
     def in_model_order_if_same(self, labels: Sequence[str]) -> Sequence[str]:
         """Returns the labels in the model's order if it was trained for them.
@@ -226,9 +203,34 @@ class ModelClasses:
                     f"the task: {', '.join(missing)}"
                 )
             return self.labels
-        if not self.names or not labels:
+        if self.names and labels:
+            with contextlib.suppress(errors.InputError):
+                return ordered(self.names, labels)
+        return labels
+
+
+def ordered(names: Sequence[str], labels: Sequence[str]) -> Sequence[str]:
+    """Returns a task's labels in the order of a model's outputs.
+
+    Labels that differ in capitals only are the same. The labels 0 and 1 are the
+    numbers of classes, whatever the names of the outputs are.
+
+    Raises:
+      InputError: the model has been trained for other labels.
+    """
+    spelled = {label.lower(): label for label in labels} | {
+        x: x for x in labels
+    }
+    if len(names) == len(labels):
+        found = [spelled.get(name, spelled.get(name.lower())) for name in names]
+        if sorted(filter(None, found)) == sorted(labels):
+            return [label for label in found if label]
+        if all(map(str.isdigit, labels)):
             return labels
-        return self._named_order(self.names, labels) or labels
+    raise errors.InputError(
+        f"the task's labels are {', '.join(labels)}, but the model's "
+        f"{', '.join(names)}"
+    )
 
 
 def kind(given: str | None, known: ModelClasses | None) -> str:

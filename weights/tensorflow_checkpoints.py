@@ -41,13 +41,11 @@ from weights.stored_weights import Matched, StoredTensor
 PREFIX = "bert_model.ckpt"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # In every TF2 checkpoint.
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-AVERAGE = "average"  # As training.optimizers names the slot.
 # Optimizer slots and steps in TF1 checkpoints.
 _TRAINING = re.compile(
     r"(.*/)?(adam_[mv]|Adam(_1)?|lamb_[mv]|LAMB(_1)?|AdamWeightDecayOptimizer"
     r"(_1)?|Momentum|beta[12]_power|global_step|save_counter|training_state"
-    r"|loss_scale|good_steps|(current_)?loss_scale.*|.*_slot.*"
-    rf"|{AVERAGE})"
+    r"|loss_scale|good_steps|(current_)?loss_scale.*|.*_slot.*)"
 )
 _NUMBERED = re.compile(r"(.*/|)layer_with_weights-(\d+)/(.+)")
 _ATTENTION = re.compile(
@@ -221,21 +219,19 @@ def match_tf1(where: str, stored: Mapping[str, StoredTensor]) -> Matched:
     """Sorts the tensors of a TF1 checkpoint, which has our paths.
 
     The paths may have another scope than "bert/", see
-    `stored_weights.unscoped`. Checkpoints of a run with --ema_decay have the
-    moving averages of the weights, which are its model.
+    `stored_weights.unscoped`.
 
     Raises:
-      InputError: there are two encoders, or two tensors are the same weight.
+      InputError: there are two encoders.
     """
     matched = Matched({}, {}, {})
     for path, name in stored_weights.unscoped(where, stored, "/").items():
-        average = f"{name}/{AVERAGE}"
         if stored_weights.by_path(path) is not None:
-            matched.tensors[path] = stored.get(average, stored[name])
+            matched.tensors[path] = stored[name]
         elif _TRAINING.fullmatch(path):
             matched.training_state[path] = stored[name]
         else:
-            matched.others[name] = stored[name]
+            matched.others[path] = stored[name]
     return matched
 
 

@@ -127,7 +127,6 @@ def load(
     """
     fast = _read_fast(directory)
     words = read_vocabulary(directory, fast)
-    _warn_of_special_tokens(directory)
     settings = read_settings(directory, fast)
     return _make(words, settings, do_lower_case, directory)
 
@@ -144,7 +143,10 @@ def with_vocabulary(
     A release is known by the name in init_checkpoint. `directory` may have
     tokenizer settings; do_lower_case overrides both.
     """
-    words = vocabulary.Vocabulary.from_file(vocab_file)
+    if directory and vocab_file == os.path.join(directory, VOCABULARY):
+        words = read_vocabulary(directory)  # With the tokens of other files.
+    else:
+        words = vocabulary.Vocabulary.from_file(vocab_file)
     settings = read_settings(directory) if directory else {}
     if init_checkpoint is not None:
         lower_case = case_of_release(init_checkpoint)
@@ -174,20 +176,6 @@ def _make(
         if words.is_accented and "strip_accents" not in settings:
             logging.info("%s: strip_accents=False, as it has accents", path)
             settings["strip_accents"] = False
-    if settings["do_lower_case"] and words.capitalized:
-        errors.warn_once(
-            f"{path}: {len(words.capitalized)} token(s) have capital letters, "
-            f"such as {words.capitalized[0]!r}, and never match text, which is "
-            "lower-cased (do_lower_case=True)"
-        )
-    strips = settings.get("strip_accents", settings["do_lower_case"])
-    if strips and words.accented:
-        errors.warn_once(
-            f"{path}: {len(words.accented)} token(s) have accents, such as "
-            f"{words.accented[0]!r}, and never match text, whose accents are "
-            f'stripped; "strip_accents": false in {SETTINGS} beside the '
-            "weights keeps them"
-        )
     return wordpiece.Tokenizer(words, **settings)
 
 
@@ -416,17 +404,3 @@ def _added_tokens(
     for token in vocabulary.SPECIAL_TOKENS:
         found.pop(token, None)
     return found
-
-
-def _warn_of_special_tokens(directory: str) -> None:
-    """Warns of special tokens with other names than BERT's, which are used."""
-    given = _read_given(directory)
-    for name, ours in _SPECIAL.items():
-        theirs = given.get(name)  # A name, or an object that has it.
-        if isinstance(theirs, dict):
-            theirs = theirs.get("content")
-        if theirs not in (None, ours):
-            errors.warn_once(
-                f"{directory}: {name} is {theirs!r} in {SETTINGS}, but {ours} "
-                "is used"
-            )

@@ -488,8 +488,6 @@ def run(config: settings.NerConfig) -> None:
     if job.is_chief:
         text = write_table(config.output_dir, results, (DEV, TEST))
         sys.stdout.write(text + "\n")
-        if config.do_train:
-            tagging.discard_true_case(config.output_dir)
     run_directory.announce(config.output_dir)
 
 

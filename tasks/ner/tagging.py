@@ -341,27 +341,3 @@ def read_crf(labels: Sequence[str], directory: str) -> crf.Scores:
         for name in crf.Scores._fields
     )
     return crf.Scores(*arrays)
-
-
-def refuse_true_case(directory: str) -> None:
-    """Raises InputError if a model directory has a true_case.json.
-
-    Earlier versions of run_ner.py had --true_case: sentences in capitals were
-    read in another case, so such a model would now read other words.
-    """
-    path = os.path.join(directory, task_files.TRUE_CASE)
-    if file_system.exists(path):
-        raise true_case_error(path)
-
-
-def true_case_error(path: str) -> errors.InputError:
-    """Returns the error for a model that was trained with --true_case."""
-    return errors.InputError(
-        f"{path}: the model was trained with --true_case, which this version "
-        "does not have; train it again without the flag"
-    )
-
-
-def discard_true_case(directory: str) -> None:
-    """Removes true_case.json of an older model that is replaced."""
-    file_system.discard(os.path.join(directory, task_files.TRUE_CASE))

@@ -29,7 +29,6 @@ from tasks.ner import ner_data, outputs, raw_text, tagging, windowing
 from tasks.ner.ner_data import DEV, TEST, TRAIN, TaggedSet
 from tasks.ner.settings import NerConfig
 from tasks.ner.tagger import Tagger
-from training import checkpoints
 from weights import kinds, model_directory, task_files
 
 _STDIN = "standard input"
@@ -53,7 +52,6 @@ class NerTask:
         Raises:
           InputError: a flag, a file or a tag does not fit.
         """
-        _refuse_true_case(config, source)
         start, windows = source.start, config.windows
         self.data = ner_data.open_data(
             config.files,
@@ -131,7 +129,6 @@ class NerTask:
         labels = list(self.data.labels)
         file_system.make_folder(directory)
         tagging.save_crf(model, labels, directory)
-        tagging.discard_true_case(directory)
         if isinstance(model, crf.CrfTaggingModel):
             model = model.tagger
         model_directory.save(model, directory, tokenizer, labels=labels)
@@ -449,19 +446,3 @@ def _has_crf(config: NerConfig, source: ModelSource) -> bool:
             "training"
         )
     return False
-
-
-def _refuse_true_case(config: NerConfig, source: ModelSource) -> None:
-    """Refuses a model that was trained with --true_case.
-
-    Such a model read sentences in capitals in another case. A training may
-    start from it. An unfinished training is continued if the digest of
-    --train_file is unchanged, so that the words are the same.
-    """
-    if config.do_train:
-        return
-    if source.stored.get("true_case"):
-        saved = checkpoints.Checkpoints(config.output_dir)
-        raise tagging.true_case_error(saved.latest() or config.output_dir)
-    if source.folder is not None and not source.stored:
-        tagging.refuse_true_case(source.folder)

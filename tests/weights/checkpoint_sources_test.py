@@ -17,7 +17,7 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from data.tokenization import vocabulary, wordpiece
+from data.tokenization import wordpiece
 from foundation import errors, file_system, tensor_files
 from modeling import models
 from modeling.config import BertConfig
@@ -68,8 +68,7 @@ def test_checkpoints_without_common_variables_are_not_equal(tmp_path):
         safetensors.numpy.save_file(tensors, path)
     sources = [checkpoint_sources.read(str(path)) for path in paths]
     lines, is_equal = checkpoint_sources.compare(*sources, tolerance=0.0)
-    assert not is_equal
-    assert "no weights of BERT: 1 and 1 tensors" in lines[0]
+    assert not is_equal and lines[-1].startswith("DIFFERENT: 0 variables")
 
 
 @pytest.mark.parametrize("is_tied", [True, False])
@@ -350,7 +349,9 @@ def test_model_garden_checkpoints_are_read_with_their_heads(numbered, tmp_path):
     assert found.matched.num_attention_heads == 2
     assert not found.others
     wrong = dataclasses.replace(CONFIG, num_attention_heads=4)
-    with pytest.raises(errors.InputError, match="2 attention heads, but --b"):
+    with pytest.raises(
+        errors.InputError, match="heads is 2, but --bert_config_file"
+    ):
         checkpoint_sources.check_config(found, wrong)
 
 
@@ -414,8 +415,6 @@ def test_a_warm_start_logs_what_was_initialized_and_left_over(tf1, caplog):
     [
         ({"hidden_act": "gelu_erf"}, 'Hugging Face calls "gelu"'),
         ({"num_attention_heads": 4}, "num_attention_heads is 2, but --bert_co"),
-        ({"num_hidden_layers": 1}, "num_hidden_layers is 2, but"),
-        ({"vocab_size": 60}, "vocab_size is"),
     ],
 )
 @pytest.mark.parametrize("form", ["tf1", "directory"])
@@ -470,12 +469,6 @@ def test_a_release_of_the_other_case_is_refused(tf1, tmp_path, directory):
     # Others say it in their settings.
     with pytest.raises(errors.InputError, match="with --do_lower_case=True"):
         pretrained.assign(model, str(directory), tokenizer=cased)
-    # Ids must have the same tokens.
-    tokens = [*cased.vocabulary.tokens[:-1], "other"]
-    words = vocabulary.Vocabulary.from_tokens(tokens, "other.txt")
-    other = wordpiece.Tokenizer(words, do_lower_case=True)
-    with pytest.raises(errors.InputError, match="other.txt: token .* 'other'"):
-        pretrained.assign(model, str(directory), tokenizer=other)
 
 
 @pytest.mark.parametrize(
@@ -541,66 +534,34 @@ def test_either_of_the_tied_biases_is_read(directory):
     assert _same_as_pretrained(directory)
 
 
-def test_a_path_without_a_checkpoint_gets_one_line(tmp_path):
-    cases = {"nowhere": "no such checkpoint", "x.safetensors": "no such file"}
-    cases["pytorch_model.bin"] = "no such file"
-    for name, message in cases.items():
-        with pytest.raises(errors.InputError, match=message):
-            _ = checkpoint_sources.read(str(tmp_path / name)).matched
-    with pytest.raises(errors.InputError, match="no TensorFlow checkpoint"):
-        _ = checkpoint_sources.read(str(tmp_path)).matched
-    (tmp_path / "flax_model.msgpack").touch()
-    with pytest.raises(errors.InputError, match="msgpack is not supported"):
-        _ = checkpoint_sources.read(str(tmp_path)).matched
-    (tmp_path / "my_model.h5").touch()
-    with pytest.raises(errors.InputError, match="give .*/my_model.h5 if"):
-        _ = checkpoint_sources.read(str(tmp_path)).matched
-    (tmp_path / "my_model.h5").unlink()
-    for name, message in (
-        ("checkpoint-90/model.safetensors", "give .*/checkpoint-90, which"),
-        ("checkpoint-500/model.safetensors", "give .*/checkpoint-500, which"),
-        ("model.fp16.safetensors", "give .*/model.fp16.safetensors if"),
-        ("adapter_model.safetensors", "merge it with its model"),
-    ):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-        with pytest.raises(errors.InputError, match=message):
-            _ = checkpoint_sources.read(str(tmp_path)).matched
-    prefix = str(tmp_path / "other")
+def test_without_a_checkpoint_a_line_says_what_is_there(tmp_path):
+    prefix = f"{tmp_path}/my.metadata/model.ckpt"
     tensor_files.write(prefix, {"x": np.ones(1, np.float32)})
     with pytest.raises(errors.InputError, match="none of its weights belongs"):
         pretrained.assign(models.PretrainingModel(CONFIG), prefix)
-
-
-def test_a_file_that_is_no_checkpoint_is_explained(tmp_path):
-    prefix = f"{tmp_path}/my.metadata/model.ckpt"
-    os.mkdir(os.path.dirname(prefix))
-    tensor_files.write(prefix, {"x": np.ones(1, np.float32)})
-    other = tmp_path / "other.ckpt"
-    (tmp_path / "other.ckpt.data-00000-of-00001").touch()
-    saved = tmp_path / "saved"
-    saved.mkdir()
-    for path in (
-        f"{prefix}.meta",
-        tmp_path / "flax_model.msgpack",
-        tmp_path / "vocab.txt",
-        saved / "saved_model.pb",
-    ):
-        pathlib.Path(path).touch()
-    for path, message in {
-        f"{prefix}.meta": f"graph of a TensorFlow .*; give {prefix}$",
-        f"{prefix}2": "no such checkpoint or directory$",
-        saved / "saved_model.pb": "SavedModel; give the model directory",
-        saved: "SavedModel; give the model directory",
-        other: ": other.ckpt.index is missing",
-        f"{other}.meta": ": other.ckpt.index is missing",
-        f"{other}.data-00000-of-00001": ": other.ckpt.index is missing",
-        tmp_path / "flax_model.msgpack": "is not supported$",
-        tmp_path / "vocab.txt": f"a file, .* its directory, {tmp_path},",
+    for name in ("vocab.txt", "saved/saved_model.pb", "keras/model.weights.h5"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "link.safetensors").symlink_to("nowhere")
+    there = "has keras, link.safetensors, my.metadata, saved, vocab.txt"
+    for name, message in {
+        "": f"no TensorFlow checkpoint there; .* {there}$",
+        "vocab.txt": f"a file, but not of weights; .* {there}$",
+        "nowhere": f"no such checkpoint or directory; .* {there}$",
+        "other/x.ckpt": "no such checkpoint or directory$",
+        "x.safetensors": "no such file",
+        "link.safetensors": "no such file.* link",
+        "saved": "SavedModel .*: give the model directory",
+        "saved/saved_model.pb": "SavedModel .*: give the model directory",
+        "keras": "Keras 3 .*: give the checkpoint that they were made of",
     }.items():
+        path = str(tmp_path / name)
         with pytest.raises(errors.InputError, match=message) as caught:
-            _ = checkpoint_sources.read(str(path)).matched
+            checkpoint_sources.read(path)
         assert str(caught.value).startswith(f"{path}: ")
+    os.rename(f"{prefix}.index", f"{prefix}.lost")
+    with pytest.raises(errors.InputError, match="has model.ckpt.data-00000"):
+        checkpoint_sources.read(prefix)
 
 
 @pytest.mark.parametrize(
@@ -637,9 +598,11 @@ def test_a_pickle_is_only_read_by_torch_with_weights_only(
     monkeypatch.setattr(
         model_directory.importlib.util, "find_spec", lambda _: None
     )
-    with pytest.raises(errors.InputError, match="weights_only=True") as caught:
+    with pytest.raises(errors.InputError, match="pip install torch") as caught:
         _ = checkpoint_sources.read(str(directory)).matched
     assert "\n" not in str(caught.value)
+
+    is_nested = False
 
     class Tensor:
         def __init__(self, value):
@@ -657,13 +620,16 @@ def test_a_pickle_is_only_read_by_torch_with_weights_only(
 
     def load(path, *, map_location, weights_only):
         assert weights_only is True and map_location == "cpu"
-        return {name: Tensor(value) for name, value in tensors.items()}
+        state = {name: Tensor(value) for name, value in tensors.items()}
+        return {"epoch": 3, "state_dict": state} if is_nested else state
 
     fake = types.SimpleNamespace(load=load, Tensor=Tensor, float32="float32")
     monkeypatch.setitem(sys.modules, "torch", fake)
     monkeypatch.setattr(
         model_directory.importlib.util, "find_spec", lambda _: 1
     )
+    assert _same_as_pretrained(directory)
+    is_nested = True  # As a training saves it.
     assert _same_as_pretrained(directory)
     (directory / "pytorch_model.bin").rename(directory / "part.bin")
     index = {"weight_map": dict.fromkeys(tensors, "part.bin")}
@@ -844,41 +810,23 @@ def test_an_adapter_beside_the_weights_is_named(directory, caplog):
     assert "adapter_model.safetensors is not used" in caplog.text
 
 
-def test_special_tokens_of_other_names_are_logged(directory, caplog):
-    path = directory / "tokenizer_config.json"
-    settings = json.loads(path.read_text())
-    names = {"cls_token": "[CLS]", "sep_token": {"content": "</s>"}}
-    path.write_text(json.dumps(settings | names))
-    tokenizer_files.load(str(directory))
-    assert "sep_token is '</s>' in tokenizer_config.json, but" in caplog.text
-    assert "cls_token" not in caplog.text
-
-
-def test_capital_letters_show_a_cased_vocabulary(directory, caplog):
-    caplog.set_level("WARNING")
+def test_capital_letters_show_a_cased_vocabulary(directory):
     (directory / "tokenizer_config.json").unlink()
     with (directory / "vocab.txt").open("a") as file:
         file.write("<S>\n<T>\n")  # As in the Chinese release.
     assert tokenizer_files.load(str(directory)).settings["do_lower_case"]
-    assert not caplog.text
     with (directory / "vocab.txt").open("a") as file:
         file.write("London\n")
-    for _ in range(2):
-        found = tokenizer_files.load(str(directory))
-        assert found.settings["do_lower_case"]
-    (said,) = caplog.messages
-    assert str(directory) in said and "1 token" in said and "'London'" in said
+    assert tokenizer_files.load(str(directory)).settings["do_lower_case"]
     with (directory / "vocab.txt").open("a") as file:
         file.write("Paris\nThe\nRome\n")
     found = tokenizer_files.load(str(directory))
     assert not found.settings["do_lower_case"]
-    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_what_is_known_beats_the_capitals(directory, tmp_path, lower, caplog):
+def test_what_is_known_beats_the_capitals(directory, tmp_path, lower):
     """The file of settings, the name of a release, and the flag."""
-    caplog.set_level("WARNING")
     words = (directory / "vocab.txt").read_text()
     words += "" if lower is False else "London\nParis\nThe\nRome\n"
     settings = json.dumps({"do_lower_case": lower})
@@ -893,12 +841,10 @@ def test_what_is_known_beats_the_capitals(directory, tmp_path, lower, caplog):
     (release / "vocab.txt").write_text(words)
     found = tokenizer_files.load(str(release))
     assert found.settings["do_lower_case"] is lower
-    assert len([x for x in caplog.messages if "London" in x]) == 2 * lower
 
 
-def test_accents_show_that_text_keeps_them(directory, caplog):
+def test_accents_show_that_text_keeps_them(directory):
     """A vocabulary learned with --strip_accents=False, with no settings."""
-    caplog.set_level("WARNING")
     added = ["\u00e9", "##\u00e9", "##t\u00e9", "caf\u00e9"]
     added += ["\uac00", "##\uac00", "\u0915", "##\u0941"]
     with (directory / "vocab.txt").open("a") as file:
@@ -907,11 +853,7 @@ def test_accents_show_that_text_keeps_them(directory, caplog):
     given.write_text('{"do_lower_case": true}')
     found = tokenizer_files.load(str(directory))
     assert found.tokenize(["Caf\u00e9"]) != [["caf\u00e9"]]
-    (said,) = caplog.messages
-    assert "7 token" in said and str(directory) in said
-    assert "strip_accents" in said and given.name in said
     given.unlink()
-    caplog.clear()
     texts = ["Caf\u00e9 \u00e9t\u00e9", "\uac00\uac00", "\u0915\u0941"]
     vocab_file = str(directory / "vocab.txt")
     for found in (
@@ -926,7 +868,6 @@ def test_accents_show_that_text_keeps_them(directory, caplog):
         ]
     given.write_text('{"strip_accents": true}')
     assert tokenizer_files.load(str(directory)).settings["strip_accents"]
-    assert len(caplog.messages) == 0  # The same warning has been given.
 
 
 def test_masks_are_filled_from_any_form(tf1, tmp_path):
