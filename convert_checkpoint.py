@@ -162,8 +162,9 @@ def main(config: ConversionConfig) -> int:
         left_out = [x for x in source.others if x not in checkpoint.others]
         left = ", ".join(left_out + checkpoint.left_out) or "nothing"
         files = "".join(f", {name}" for name in checkpoint.task_files)
+        count = len(checkpoint.values) + len(checkpoint.others)
         print(
-            f"{written}: {len(checkpoint.values)} variables "
+            f"{written}: {count} variables "
             f"({checkpoint.settings.architecture}){files}; left over: {left}"
         )
     return code

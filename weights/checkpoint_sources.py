@@ -402,7 +402,7 @@ def compare(
             lines.append(f"{path}  max |difference| {difference:.3g}")
     different = list(_differences(_beside(one), _beside(other)))
     lines += different
-    common = len(one.tensors.keys() & other.tensors.keys())
+    common = len(ours.keys() & theirs.keys())
     is_equal &= not different and largest <= tolerance and common > 0
     verdict = "equal" if is_equal else "DIFFERENT"
     lines.append(
