@@ -25,6 +25,8 @@ _END = re.compile(
 )
 _WORD_BEFORE = re.compile(r"[^\s\"'(\[\u201c\u2018\u00ab\u201e\u2014]*$")
 LONGEST_WORD = 64  # Far longer than any below.
+# Letters of a word that abbreviates before a number: "Abs. 2", "fig. 4".
+_SHORT = 4
 _WORD_AFTER = re.compile(f"[{OPENING}\\s\u2013\u2014-]*(\\w+)?")
 
 # Never the end of a sentence.
@@ -105,6 +107,9 @@ def _ends(text, begin, match) -> bool:
     is_first = following.lower() in FIRST_WORDS and not is_initial
     if word in PREFIXES:
         return False
+    if text[match.end()].isdigit() and word.isalpha():
+        is_street = word.endswith("str")  # "Hauptstr. 5"
+        return len(word) > _SHORT and not is_street
     if word in SUFFIXES:
         return is_first
     if len(before) == 1 and before.isalpha():  # An initial, "z. B.", "c. 5".

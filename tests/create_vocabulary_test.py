@@ -46,11 +46,10 @@ def create(corpus, **flags):
     return vocabulary.Vocabulary.from_file(flags["output_file"])
 
 
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_the_text_itself_has_no_unknown_word(corpus, do_lower_case):
-    made = create(corpus, vocab_size=210, do_lower_case=do_lower_case)
-    assert len(made) == 210
-    assert len(set(made.tokens)) == 210
+@pytest.mark.parametrize("do_lower_case, size", [(True, 240), (False, 255)])
+def test_the_text_itself_has_no_unknown_word(corpus, do_lower_case, size):
+    made = create(corpus, vocab_size=size, do_lower_case=do_lower_case)
+    assert len(made) == len(set(made.tokens)) == size
     special = (made.pad_id, made.unk_id, made.cls_id, made.sep_id)
     assert (*special, made.mask_id) == (0, 100, 101, 102, 103)
     tokenizer = wordpiece.Tokenizer(made, do_lower_case=do_lower_case)
@@ -71,7 +70,7 @@ def test_json_lines_give_the_words_of_their_text(corpus):
         corpus,
         input_file=str(corpus / "docs.jsonl"),
         input_format="jsonl",
-        vocab_size=120,
+        vocab_size=128,
     )
     assert not {"z", "##z"} & set(made.tokens)
     assert any("jump" in token for token in made.tokens)
@@ -80,7 +79,7 @@ def test_json_lines_give_the_words_of_their_text(corpus):
 def test_the_field_of_json_lines_is_a_flag(corpus, capfd):
     line = '{"body": "jumping\\njumper jumps", "text": "ignored zebra"}\n'
     (corpus / "docs.jsonl").write_text(line * 9)
-    flags = {"input_file": f"{corpus}/docs.jsonl", "vocab_size": 120}
+    flags = {"input_file": f"{corpus}/docs.jsonl", "vocab_size": 128}
     with pytest.raises(SystemExit):
         create(corpus, **flags, input_format="jsonl", text_column="txt")
     assert "docs.jsonl:1: no column 'txt'" in capfd.readouterr().err
@@ -104,7 +103,7 @@ def test_parquet_and_zst_give_the_words_of_their_text(corpus):
     with pa.output_stream(corpus / "more.zst", compression="zstd") as file:
         file.write(b"quoted\n" * 9)
     paths = f"{corpus}/docs.parquet,{corpus}/more.zst"
-    made = create(corpus, input_file=paths, vocab_size=125)
+    made = create(corpus, input_file=paths, vocab_size=136)
     assert not {"z", "##z"} & set(made.tokens)
     assert {"q", "j"} <= set(made.tokens)
 

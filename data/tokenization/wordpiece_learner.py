@@ -152,15 +152,13 @@ def alphabet(words: Mapping[str, int], limit: int, coverage: float) -> set[str]:
     return kept
 
 
-def initial_tokens(words: Mapping[str, int], chars: set[str]) -> list[str]:
-    """Returns the single-character tokens of words of kept characters."""
-    starts: set[str] = set()
-    insides: set[str] = set()
-    for word in words:
-        if chars.issuperset(word):
-            starts.add(word[0])
-            insides.update(word[1:])
-    return sorted(starts) + [CONTINUATION + char for char in sorted(insides)]
+def initial_tokens(chars: set[str]) -> list[str]:
+    """Returns each character as the start of a word and within one.
+
+    So every word of these characters has tokens, also one that the text of the
+    vocabulary does not hold.
+    """
+    return [x + char for x in ("", CONTINUATION) for char in sorted(chars)]
 
 
 def learn(
@@ -186,7 +184,7 @@ def learn(
       InputError: the size is too small for the alphabet, or too large for the
         words.
     """
-    alphabet_tokens = initial_tokens(words, chars)
+    alphabet_tokens = initial_tokens(chars)
     frequent = sorted(words, key=lambda word: (-words[word], word))
     words = {
         word: words[word]

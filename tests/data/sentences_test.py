@@ -21,6 +21,7 @@ MARKED = [
     "\u201cI came.\u201d | \u201cI saw.\u201d | The end.[3] | [4] More text.",
     "It was . . . odd. | Wait...! | What?! | Oh.",
     "Am 3. Oktober, im 19. Jahrhundert, z. B. so. | Das ist bzw. war es.",
+    "Nach Abs. 2 gilt Hauptstr. 5 nicht. | Ver n\u00fam. 4. | In London. | 25 ran.",
     "No mark at all",
     "Trailing abbreviation etc.",
     "...and so on. | Yes.",
