@@ -22,7 +22,6 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -36,17 +35,13 @@ from data.tokenization import vocabulary as vocabularies
 from data.tokenization import wordpiece
 from foundation import atomic, errors, file_system, metadata, progress, stamp
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SUFFIX = ".json"
 _RECORDS_AT_ONCE = 2048
 _TEXTS_AT_ONCE = 1 << 16
-# Fractions of tokens that are too many. SQuAD with BERT's vocabularies has less
-# than 0.01 [UNK] and 0.03 letters; without lower-casing 0.16 [UNK]. Hindi and
-# Russian with an English vocabulary have 0.7 [UNK] or letters.
-_MUCH_UNKNOWN, _MANY_LETTERS = 0.05, 0.4
-# Unknown words that are named, and texts of a set in which they are searched.
-_MAX_NAMED, _MAX_SEARCHED = 5, 100
-_BRACKETED = (vocabularies.CLS, vocabularies.SEP, vocabularies.MASK)
+# SQuAD with BERT's vocabularies has less than 0.01 [UNK], without lower-casing
+# 0.16.
+_MUCH_UNKNOWN = 0.02
 _SAMPLED_TEXTS = 1000  # Of a file, for warn_of_unknown.
 # The padding of label_ids; other features are padded with 0.
 _PADDING = {"label_ids": -1}
@@ -165,12 +160,8 @@ class TokenizationStatistics:
 
     def __init__(self):
         """Begins with nothing."""
-        self.num_cut = 0
-        self._texts = self._truncated = 0
-        self._tokens = self._unknown = self._letters = 0
-        self._others: collections.Counter[str] = collections.Counter()
-        self._unknown_words: dict[str, None] = {}  # An ordered set.
-        self._searched = 0
+        self.num_cut = self._tokens = self._unknown = 0
+        self._lost: collections.Counter[str] = collections.Counter()
 
     def add(self, message: str, is_lost: np.ndarray) -> None:
         """Counts what a message describes.
@@ -179,95 +170,26 @@ class TokenizationStatistics:
           message: the message to log, with %d for the number.
           is_lost: bool [N].
         """
-        self._others[message] += int(np.count_nonzero(is_lost))
-
-    def add_truncated(self, is_truncated: np.ndarray) -> None:
-        """Counts texts; takes bool [N]."""
-        self._texts += len(is_truncated)
-        self._truncated += int(np.count_nonzero(is_truncated))
+        self._lost[message] += int(np.count_nonzero(is_lost))
 
     def add_tokens(
         self, ids: np.ndarray, vocabulary: vocabularies.Vocabulary
     ) -> None:
-        """Counts tokens; takes int [T].
-
-        Counts single letters within words too: BERT's English vocabularies
-        contain the letters of many scripts.
-        """
+        """Counts tokens; takes int [T]."""
         self._tokens += len(ids)
         self._unknown += int(np.count_nonzero(ids == vocabulary.unk_id))
-        self._letters += int(np.count_nonzero(_is_letter(vocabulary)[ids]))
-
-    def add_bracketed(self, texts: Sequence[str]) -> None:
-        """Counts texts with special tokens, which the tokenizer splits."""
-        message = "%d texts contain [CLS], [SEP] or [MASK], which are read as "
-        message += "words in brackets; the texts of a pair are given apart"
-        has_token = [any(x in text for x in _BRACKETED) for text in texts]
-        self.add(message, np.array(has_token, bool))
-
-    def add_unknown_words(
-        self,
-        tokenizer: wordpiece.Tokenizer,
-        texts: Sequence[str],
-        encoding: wordpiece.Encoding,
-    ) -> None:
-        """Notes the first words of texts that are [UNK], to name them.
-
-        Args:
-          tokenizer: tokenizer of the model.
-          texts: N texts.
-          encoding: encoding of the texts.
-        """
-        unknown = tokenizer.vocabulary.unk_id
-        (positions,) = np.nonzero(encoding.ids == unknown)
-        rows = np.searchsorted(encoding.row_splits, positions, "right") - 1
-        rows = np.unique(rows)[: _MAX_SEARCHED - self._searched]
-        if not len(rows) or len(self._unknown_words) >= _MAX_NAMED:
-            return
-        self._searched += len(rows)
-        searched = [texts[i] for i in rows]
-        encoded = tokenizer.encode_with_offsets(searched)
-        for text, (begin, end) in zip(
-            searched, itertools.pairwise(encoded.row_splits), strict=True
-        ):
-            for i in begin + np.flatnonzero(encoded.ids[begin:end] == unknown):
-                word = text[encoded.starts[i] : encoded.ends[i]]
-                self._unknown_words[word] = None
 
     def warn(self, name: str, max_seq_length: int | None = None) -> None:
         """Logs a line for what is lost of a set; `name` names the set."""
-        if self._truncated:
-            logging.warning(
-                f"{name}: {self._truncated} of {self._texts} texts have more "
-                f"than {max_seq_length} tokens and are truncated"
-            )
-        words = list(self._unknown_words)[:_MAX_NAMED]
-        named = f": {errors.listed(map(repr, words))}" if words else ""
-        if (
-            self._unknown > _MUCH_UNKNOWN * self._tokens
-            or self._unknown + self._letters > _MANY_LETTERS * self._tokens
-        ):
+        if self._unknown > _MUCH_UNKNOWN * self._tokens:
             unknown = 100 * self._unknown / self._tokens
-            letters = 100 * self._letters / self._tokens
             logging.warning(
-                f"{name}: {unknown:.3g} % of its tokens are [UNK], "
-                f"{letters:.3g} % single letters within words: is the "
+                f"{name}: {unknown:.3g} % of its tokens are [UNK]: is the "
                 "vocabulary of another language, or --do_lower_case wrong?"
-                + (named and f" Examples{named}")
             )
-        elif named:
-            text = "%s: %d token(s) are [UNK], which the model does not know%s"
-            logging.warning(text, name, self._unknown, named)
-        for message, count in self._others.items():
+        for message, count in self._lost.items():
             if count:
                 logging.warning(f"%s: {message}", name, count)
-
-
-@functools.lru_cache(maxsize=2)
-def _is_letter(vocabulary: vocabularies.Vocabulary) -> np.ndarray:
-    """Returns bool [V]: tokens of one letter within a word, as "##a"."""
-    tokens = vocabulary.tokens
-    return np.array([len(x) == 3 and x.startswith("##") for x in tokens])
 
 
 def warn_of_unknown(
@@ -351,20 +273,17 @@ def encode_blocks(
         b = None if second is None else tokenizer.encode(second)
         if windows is None:
             joined, is_cut = _join(vocabulary, a, b, max_seq_length)
-            statistics.add_truncated(is_cut)
+            message = f"%d texts have over {max_seq_length} tokens and are cut"
         else:
             joined, is_cut, count = _join_windows(
                 vocabulary, a, b, max_seq_length, windows
             )
             counts.append(count)
             message = f"%d texts need over {windows.most} windows and are cut"
-            statistics.add(message, is_cut)
+        statistics.add(message, is_cut)
         statistics.num_cut += int(np.count_nonzero(is_cut))
-        for texts, encoding in ((first, a), (second, b)):
-            if texts is not None and encoding is not None:
-                statistics.add_bracketed(texts)
-                statistics.add_tokens(encoding.ids, vocabulary)
-                statistics.add_unknown_words(tokenizer, texts, encoding)
+        for encoding in filter(None, (a, b)):
+            statistics.add_tokens(encoding.ids, vocabulary)
         parts.append(joined)
     lengths = np.concatenate([np.diff(part.row_splits) for part in parts])
     return Features(
@@ -461,8 +380,9 @@ class RecordFile:
         is_current = (
             sidecar.get("format_version") == FORMAT_VERSION
             and self.made_from.is_same(sidecar.get("job"))
-            and file_system.exists(self.path)
-            and sidecar.get("bytes") == file_system.size(self.path)
+            and file_system.is_whole(
+                self.path, sidecar.get("bytes", -1), sidecar.get("crc32", -1)
+            )
         )
         if is_current:
             count = sidecar["records"]
@@ -480,6 +400,7 @@ class RecordFile:
             "format_version": FORMAT_VERSION,
             "records": count,
             "bytes": file_system.size(self.path),
+            "crc32": file_system.crc32(self.path),
             "job": self.made_from.to_json(),
         }
         write_sidecar(self.path, sidecar)

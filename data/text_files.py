@@ -38,7 +38,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from data.examples import Example
 from foundation import errors, file_system
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
@@ -47,10 +46,6 @@ BLOCK_BYTES = 1 << 20
 HEADER_AGAIN = "the header again, as in files that were joined"
 # Endings of files that have another form than their name.
 _FORM_OF = {"json": "jsonl", "ndjson": "jsonl", "txt": "tsv"}
-_TRUTHS = {
-    **dict.fromkeys(("1", "1.0", "true"), True),
-    **dict.fromkeys(("0", "0.0", "false"), False),
-}
 _LONGEST_FIELD = 1 << 28
 # Rows and bytes of a Parquet table that are read at once.
 _PARQUET_ROWS, _PARQUET_BYTES = 256, 1 << 18
@@ -496,70 +491,3 @@ def require(
     """Returns the cell of a named column; see Row.cell."""
     del form
     return row.cell(name, flag)
-
-
-def read_examples(
-    paths: Sequence[str],
-    form: str | None,
-    *,
-    text_column: str,
-    text_pair_column: str | None = None,
-    label_column: str | None = None,
-    label_columns: Sequence[str] = (),
-    id_column: str | None = None,
-    kept_columns: Sequence[str] = (),
-    have_kept: bool = True,
-) -> Iterator[Example]:
-    """Yields the examples of a user's own task.
-
-    Args:
-      paths: the files.
-      form: see `read_named`.
-      text_column: name of the column of the text, or of the first text of a
-        pair.
-      text_pair_column: name of the column of the second text.
-      label_column: None for examples without labels. The label is a text, or a
-        list of texts where the cell is one.
-      label_columns: names of columns of 0 or 1, one for each label; they
-        replace label_column.
-      id_column: None numbers the examples.
-      kept_columns: further columns, which predictions repeat.
-      have_kept: whether every file must have these.
-    """
-    second: tuple[str, ...] = ()
-    label: str | list[str] | None = None
-    for number, row in enumerate(read_named(paths, form)):
-        first = row.text(text_column, "--text_column")
-        if text_pair_column:
-            second = (row.text(text_pair_column, "--text_pair_column"),)
-        if label_column:
-            label = row.texts(label_column, "--label_column")
-            if not isinstance(row.cells[label_column], list):
-                label = "".join(label)
-        if label_columns:
-            label = [name for name in label_columns if _is_true(row, name)]
-        guid = row.text(id_column, "--id_column") if id_column else str(number)
-        if have_kept:
-            for name in kept_columns:
-                row.cell(name, "--keep_columns")
-        kept = tuple(_shown(row.cells.get(name)) for name in kept_columns)
-        yield Example(row.path, row.line, guid, first, second, label, kept)
-
-
-def _shown(value: Any) -> str:
-    """Returns a cell of any type as text."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _is_true(row: Row, name: str) -> bool:
-    """Returns whether a row has the label of a column of 0 or 1."""
-    value = row.cell(name, "--label_columns")
-    truth = _TRUTHS.get(str(value).strip().lower())
-    if truth is None:
-        raise errors.InputError(
-            f"{row.where}: {name!r} is {value!r:.40}, but must be 0 or 1, as a "
-            "column of --label_columns"
-        )
-    return truth

@@ -524,6 +524,21 @@ def sha256(path: str) -> str:
     return digest.hexdigest()
 
 
+def crc32(path: str) -> int:
+    """Returns the CRC-32 of a file's bytes."""
+    result = 0
+    with open_binary(path) as file:
+        while block := file.read(_BLOCK_BYTES):
+            result = zlib.crc32(block, result)
+    return result
+
+
+def is_whole(path: str, length: int, checksum: int) -> bool:
+    """Returns whether a file exists and has this length and CRC-32."""
+    is_there = exists(path) and size(path) == length
+    return is_there and crc32(path) == checksum
+
+
 @contextlib.contextmanager
 def naming(path: str, temporary: str | None = None) -> Iterator[None]:
     """Names `path` in errors of the system that name no file of the user.

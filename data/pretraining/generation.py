@@ -118,7 +118,7 @@ def _check_complete(
     recipe.refuse_other(path, stored.job)
     for shard in stored.shards:
         name = os.path.join(os.path.dirname(path), shard.file)
-        if not work_dir.is_whole(name, shard.bytes, shard.crc32):
+        if not file_system.is_whole(name, shard.bytes, shard.crc32):
             raise errors.InputError(
                 f"{name}: missing, or not the {shard.bytes} bytes with the "
                 f"checksum that are recorded in {path}; remove the manifest "

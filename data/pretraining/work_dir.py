@@ -29,7 +29,6 @@ import io
 import mmap
 import os
 import shutil
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -130,7 +129,7 @@ def _stored(recipe: Recipe) -> metadata.Object | None:
 
 def finish(recipe: Recipe, path: str, **counts: int) -> Receipt:
     """Writes the receipt of a complete file, with some counts."""
-    done = Receipt(file_system.size(path), crc32(path), counts)
+    done = Receipt(file_system.size(path), file_system.crc32(path), counts)
     atomic.write_bytes(_receipt_path(recipe, path), msgspec.json.encode(done))
     return done
 
@@ -142,26 +141,10 @@ def receipt(recipe: Recipe, path: str) -> Receipt | None:
             found = msgspec.json.decode(file.read(), type=Receipt)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    if is_whole(path, found.bytes, found.crc32):
+    if file_system.is_whole(path, found.bytes, found.crc32):
         return found
     logging.warning("%s: missing or damaged; it is made again.", path)
     return None
-
-
-def is_whole(path: str, size: int, checksum: int) -> bool:
-    """Returns whether a file exists and has this size and CRC-32."""
-    if not file_system.exists(path) or file_system.size(path) != size:
-        return False
-    return crc32(path) == checksum
-
-
-def crc32(path: str) -> int:
-    """Returns the CRC-32 of a file's bytes."""
-    result = 0
-    with file_system.open_binary(path) as file:
-        while data := file.read(1 << 20):
-            result = zlib.crc32(data, result)
-    return result
 
 
 def discard(recipe: Recipe, path: str) -> None:

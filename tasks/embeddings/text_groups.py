@@ -69,7 +69,7 @@ class TextGroups:
           InputError: a score is not a number, or larger than max_score; names
             the file and the line.
         """
-        values = examples.encode_labels(self.texts, examples.REGRESSION, ())
+        values = examples.values(self.texts)
         if max_score is None:
             return values
         largest = float(np.abs(values).max())

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from absl import logging
 
-from data import examples, features, schema, text_files
+from data import features, schema, text_files
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
@@ -411,7 +411,6 @@ def _find_labels(
         raise errors.InputError(f"{sentences.path}: all tags are O")
     logging.info("%s: %s, %s", sentences.path, tag_scheme, ", ".join(kinds))
     if tag_scheme != tag_spans.PLAIN:
-        examples.warn_of_alike(sentences.path, kinds)
         if several := next(filter(_SEVERAL.search, kinds), None):
             logging.warning(
                 "%s: %r is taken for one type of entities; a word has one tag",

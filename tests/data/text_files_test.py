@@ -270,64 +270,31 @@ def test_a_parquet_table_that_is_not_utf_8_is_refused(tmp_path, name):
         rows_of(str(path))
 
 
-def read(name, endings=("csv", "tsv"), form=None, **columns):
-    columns = {"text_column": "text", "label_column": "label"} | columns
+def read(name, *endings):
+    """Returns (place, text) of all rows."""
     paths = text_files.find_all(str(name), endings)
-    return list(text_files.read_examples(paths, form, **columns))
+    rows = text_files.read_named(paths)
+    return [(row.where, row.text("text")) for row in rows]
 
 
-def test_files_of_a_table_are_numbered_and_each_has_its_form(tmp_path):
+def test_each_file_of_a_folder_has_its_own_form(tmp_path):
     write(tmp_path, "b.tsv", "label\ttext\n2\tB, too\n")
     write(tmp_path, "a.csv", "text,label\nA,1\n")
     write(tmp_path, "C.Csv.GZ", "text,label\nC,3\n")
     write(tmp_path, "other.md", "x")
-    found = read(tmp_path)
-    assert [x.first for x in found] == ["C", "A", "B, too"]
-    assert [x.label for x in found] == ["3", "1", "2"]
-    assert [x.guid for x in found] == ["0", "1", "2"]
-    assert found[1].where == f"{tmp_path}/a.csv:2"
-    assert read(f"{tmp_path}//[ab].?sv") == [
-        x._replace(guid=str(i)) for i, x in enumerate(found[1:])
-    ]
+    found = read(tmp_path, "csv", "tsv")
+    assert [text for _, text in found] == ["C", "A", "B, too"]
+    assert found[1][0] == f"{tmp_path}/a.csv:2"
+    assert read(f"{tmp_path}//[ab].?sv") == found[1:]
     write(tmp_path, "a.csv.gz", "")
     message = "a.csv: the same as .*/a.csv.gz, compressed"
     for name in (tmp_path, f"{tmp_path}/a*"):
         with pytest.raises(errors.InputError, match=message):
-            read(name)
+            read(name, "csv")
     with pytest.raises(errors.InputError, match="no .parquet file there"):
-        read(tmp_path, ["parquet"])
+        read(tmp_path, "parquet")
     with pytest.raises(errors.InputError, match=r"x\*: no file there"):
         read(f"{tmp_path}/x*")
     (tmp_path / "d[1]").mkdir()
     write(tmp_path, "d[1]/b.csv", "text,label\nA,1\n")
-    assert [x.first for x in read(f"{tmp_path}/d[1]")] == ["A"]
-
-
-def test_an_example_has_its_pair_labels_name_and_further_columns(tmp_path):
-    rows = [
-        {"text": "a", "pair": None, "label": "x", "id": 7, "more": [1]},
-        {"text": "b", "pair": "c", "label": ["x", 1], "id": 8, "more": None},
-    ]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    path = write(tmp_path, "t.jsonl", text)
-    columns = {"text_pair_column": "pair", "id_column": "id"}
-    found = read(path, kept_columns=["more"], **columns)
-    assert [x[2:] for x in found] == [
-        ("7", "a", ("",), "x", ("[1]",)),
-        ("8", "b", ("c",), ["x", "1"], ("",)),
-    ]
-
-
-def test_a_label_may_have_a_column(tmp_path):
-    """Cells other than 0 and 1 are named by line and column."""
-    columns = {"label_column": None, "label_columns": ["rude", "threat"]}
-    text = "text,rude,threat\na,1,0\nb,0,0\nc,1.0,True\n"
-    found = read(write(tmp_path, "t.csv", text), **columns)
-    assert [x.label for x in found] == [["rude"], [], ["rude", "threat"]]
-    for cell, message in (("", "is ''"), ("-1", "is '-1'"), ("2", "is '2'")):
-        path = write(tmp_path, "t.csv", f"text,rude,threat\na,1,{cell}\n")
-        with pytest.raises(errors.InputError, match=f":2: 'threat' {message}"):
-            read(path, **columns)
-    path = write(tmp_path, "t.csv", "text,rude\na,1\n")
-    with pytest.raises(errors.InputError, match="'threat'.*--label_columns"):
-        read(path, **columns)
+    assert [text for _, text in read(f"{tmp_path}/d[1]", "csv")] == ["A"]
