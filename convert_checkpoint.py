@@ -23,7 +23,7 @@ To add words to the vocabulary, and positions for longer texts:
 import dataclasses
 from typing import Literal
 
-from foundation import config_flags, copies, file_system
+from foundation import config_flags, file_system
 
 field = config_flags.field
 # Flags that only make sense with --output.
@@ -110,8 +110,7 @@ config_flags.parse_early(ConversionConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import text_files
-from modeling.config import BertConfig
-from weights import checkpoint_sources, conversion
+from weights import checkpoint_sources, conversion, pretrained
 
 
 def main(config: ConversionConfig) -> int:
@@ -136,9 +135,7 @@ def main(config: ConversionConfig) -> int:
     if config.output is not None:
         bert_config = None
         if config.bert_config_file:
-            bert_config = BertConfig.from_json_file(
-                copies.local(config.bert_config_file)
-            )
+            bert_config = pretrained.read_config(config.bert_config_file)
         checkpoint = conversion.load(
             source,
             config=bert_config,

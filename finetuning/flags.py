@@ -97,7 +97,8 @@ class FinetuningFlags(RunFlags):
     """The flags of a task on top of a pre-trained encoder."""
 
     bert_config_file: str | None = field(
-        "JSON of the model's hyperparameters; by default the one beside "
+        "JSON of the model's hyperparameters, or the name of a small model "
+        "such as uncased_L-4_H-256_A-4; by default the one beside "
         "--init_checkpoint.",
         None,
     )

@@ -64,7 +64,8 @@ class Pretrained:
     """A pre-trained encoder and its tokenizer."""
 
     bert_config_file: str | None = field(
-        "JSON of the model's hyperparameters; by default the one beside "
+        "JSON of the model's hyperparameters, or the name of a small model "
+        "such as uncased_L-4_H-256_A-4; by default the one beside "
         "--init_checkpoint.",
         None,
     )

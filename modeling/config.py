@@ -12,6 +12,7 @@ exact form. A `BertConfig` has the released names, and calls the exact form
 
 import dataclasses
 import os
+import re
 from typing import Annotated
 
 import msgspec
@@ -39,6 +40,10 @@ _TO_HUGGING_FACE = {
     "tanh": "tanh",
     "linear": "linear",
 }
+# google-research/bert's 24 small models, of which all else follows.
+_SMALL = re.compile(
+    r"uncased_L-(?P<layers>2|4|6|8|10|12)_H-(?P<size>128|256|512|768)_A-\d+"
+)
 # Keys of releases that do not change the model.
 _HARMLESS = ("directionality", "pooler_")
 # Every config.json of transformers has one of these keys.
@@ -169,6 +174,27 @@ class BertConfig:
         )
         read = cls.from_hugging_face if is_hugging_face else cls.from_dict
         return read(values, path)
+
+    @classmethod
+    def of_small_model(cls, name: str) -> "BertConfig | None":
+        """Returns the config of one of google-research/bert's small models.
+
+        Args:
+          name: such as "uncased_L-4_H-256_A-4"; None is returned of others.
+        """
+        found = _SMALL.fullmatch(name)
+        if found is None:
+            return None
+        size = int(found["size"])
+        config = cls(
+            vocab_size=30522,
+            hidden_size=size,
+            num_hidden_layers=int(found["layers"]),
+            num_attention_heads=size // 64,
+            intermediate_size=4 * size,
+            type_vocab_size=2,
+        )
+        return config if name.endswith(f"_A-{size // 64}") else None
 
     def to_dict(self) -> dict:
         """Returns the released form, the content of bert_config.json."""

@@ -9,6 +9,7 @@ without that flag, from the trained model in --output_dir.
 """
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from absl import logging
 
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import copies, errors, stamp
+from foundation import copies, errors, file_system, stamp
 from modeling.config import BertConfig
 from weights import (
     checkpoint_sources,
@@ -76,7 +77,7 @@ class Start:
 def open_start(
     *,
     output_dir: str | None,
-    init_checkpoint: str | None = None,
+    init_checkpoint: str | Source | None = None,
     bert_config_file: str | None = None,
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
@@ -87,8 +88,9 @@ def open_start(
 ) -> Start:
     """Finds and checks the model that a run starts from.
 
-    The arguments are the flags of these names. Without init_checkpoint, the
-    model in output_dir is used, if there is one; the other arguments replace
+    The arguments are the flags of these names; init_checkpoint may also be a
+    checkpoint that was read already. Without init_checkpoint, the model in
+    output_dir is used, if there is one; the other arguments replace
     what is beside the weights. The model must have max_seq_length positions, if
     that is given. `flag` is what gives init_checkpoint, for messages.
 
@@ -112,7 +114,7 @@ def open_start(
         where = f"--vocab_file={vocab_file}"
         tokenizer = tokenizer_files.with_vocabulary(
             vocab_file,
-            init_checkpoint=init_checkpoint,
+            init_checkpoint=source.path if source is not None else None,
             directory=source.directory if source is not None else None,
             do_lower_case=do_lower_case,
         )
@@ -148,13 +150,17 @@ def open_start(
     )
 
 
-def _read_flag(flag: str, path: str, init_layers: Sequence[int] = ()) -> Source:
+def _read_flag(
+    flag: str, given: str | Source, init_layers: Sequence[int] = ()
+) -> Source:
     """Opens the checkpoint that a flag names; its errors name the flag.
 
     With init_layers, it has only these layers.
     """
+    source = given
     try:
-        source = checkpoint_sources.read(path)
+        if not isinstance(source, Source):
+            source = checkpoint_sources.read(source)
         _ = source.matched  # Refuses damaged weights before others are read.
     except errors.InputError as error:
         raise errors.InputError(f"--{flag}: {error}") from error
@@ -184,7 +190,11 @@ def _no_config(
 
 
 def read_config(path: str) -> BertConfig:
-    """Reads --bert_config_file, from a disk or a bucket."""
+    """Reads --bert_config_file: a file, also in a bucket, or a small model."""
+    if not file_system.exists(path):
+        name = os.path.basename(path).removesuffix(".json")
+        if (config := BertConfig.of_small_model(name)) is not None:
+            return config
     return BertConfig.from_json_file(copies.local(path))
 
 
@@ -273,7 +283,7 @@ def load_masked_lm(
 
 def assign(
     model: Any,
-    init_checkpoint: str | None,
+    init_checkpoint: str | Source | None,
     *,
     tokenizer: wordpiece.Tokenizer | None = None,
     init_layers: Sequence[int] = (),
@@ -284,7 +294,8 @@ def assign(
 
     Args:
       model: one of modeling.models.
-      init_checkpoint: anything that `checkpoint_sources` reads.
+      init_checkpoint: anything that `checkpoint_sources` reads, or what it
+        has read.
       tokenizer: tokenizer of the run; must fit the checkpoint's. None is not
         compared.
       init_layers: numbers of the checkpoint's layers that become those of the
@@ -315,7 +326,7 @@ def assign(
     source = _read_flag("init_checkpoint", init_checkpoint, init_layers)
     if tokenizer is not None:
         tokenizer_files.check_case(
-            init_checkpoint,
+            source.path,
             source.directory,
             tokenizer.settings["do_lower_case"],
         )

@@ -50,7 +50,8 @@ class PretrainingConfig(run_config.RunConfig):
     """Everything run_pretraining.py needs to know."""
 
     bert_config_file: str = affects_execution(
-        "JSON of the model's hyperparameters."
+        "JSON of the model's hyperparameters, or the name of a small model "
+        "such as uncased_L-4_H-256_A-4."
     )
     input_file: str = field(
         "Shards to train on: comma-separated paths or globs.", affects="records"

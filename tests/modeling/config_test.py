@@ -138,7 +138,6 @@ def test_models_that_are_not_bert_are_refused(change):
 
 
 def test_every_published_size_is_there():
-    assert len(SIZES) == 30
     for path in SIZES:
         one = config.BertConfig.from_json_file(path)
         layers_, hidden, heads = (
@@ -149,3 +148,27 @@ def test_every_published_size_is_there():
         assert one.num_attention_heads == heads
         assert one.intermediate_size == 4 * hidden
         assert (one.type_vocab_size, one.hidden_act) == (2, "gelu")
+
+
+def test_small_models_are_known_by_name():
+    names = [
+        f"uncased_L-{count}_H-{size}_A-{size // 64}"
+        for count in (2, 4, 6, 8, 10, 12)
+        for size in (128, 256, 512, 768)
+    ]
+    found = [config.BertConfig.of_small_model(name) for name in names]
+    base = config.BertConfig.from_json_file(CONFIGS / f"{names[-1]}.json")
+    assert found[-1] == base
+    for one in found:
+        size, count = one.hidden_size, one.num_hidden_layers
+        assert one == dataclasses.replace(
+            base,
+            hidden_size=size,
+            num_hidden_layers=count,
+            num_attention_heads=size // 64,
+            intermediate_size=4 * size,
+        )
+        name = f"uncased_L-{count}_H-{size}_A-{size // 64}"
+        assert name == names[found.index(one)]
+    for name in ("uncased_L-4_H-256_A-8", "uncased_L-3_H-256_A-4", "x"):
+        assert config.BertConfig.of_small_model(name) is None

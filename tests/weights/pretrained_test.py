@@ -113,3 +113,13 @@ def test_a_much_smaller_vocabulary_is_warned_of(
 def test_a_larger_vocabulary_is_refused():
     with pytest.raises(errors.InputError, match="has 9 entries, but the mode"):
         pretrained.check_vocabulary(8, 9, "v.txt")
+
+
+def test_a_small_model_needs_no_file(tmp_path):
+    for name in ("uncased_L-4_H-256_A-4", "gone/uncased_L-4_H-256_A-4.json"):
+        assert pretrained.read_config(name).hidden_size == 256
+    path = tmp_path / "uncased_L-4_H-256_A-4.json"
+    path.write_text('{"vocab_size": 9}')
+    assert pretrained.read_config(str(path)).vocab_size == 9
+    with pytest.raises(FileNotFoundError):
+        pretrained.read_config("uncased_L-5_H-256_A-4")
