@@ -1,14 +1,17 @@
 """A tiny encoder, and calls of commands with command-line flags."""
 
 import pathlib
+import runpy
 import shutil
+import sys
 import types
+from unittest import mock
 
-from foundation import config_flags
 from modeling import models
 from modeling.config import BertConfig
 from weights import model_directory
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SEED = 3
 
@@ -42,11 +45,18 @@ def save_encoder(
     return directory
 
 
+def start(command: str, *arguments: object) -> None:
+    """Runs a command as its users start it, but in this process."""
+    path = str(ROOT / f"{command}.py")
+    with mock.patch.object(sys, "argv", [path, *map(str, arguments)]):
+        runpy.run_path(path, run_name="__main__")
+
+
 def run(runner: types.ModuleType, flag_names: type, *switches, **flags) -> None:
-    """Calls a command's main; flags that are None are omitted."""
+    """Starts a command; flags that are None are omitted."""
+    del flag_names
     given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
-    argv = [f"{runner.__name__}.py", *given, *switches]
-    config_flags.run(flag_names, runner.main, argv)
+    start(runner.__name__, *given, *switches)
 
 
 def killed(folder: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
