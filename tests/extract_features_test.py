@@ -22,7 +22,6 @@ from pyarrow import parquet
 import extract_features
 from data import text_files
 from data.tokenization import vocabulary, wordpiece
-from foundation import errors
 from jobs import streaming
 from modeling import models
 from tasks.features import feature_extraction
@@ -122,15 +121,6 @@ def test_compressed_text_is_read_as_text(
     flags = {"layers": "-1", "input_file": tmp_path / given}
     path = run(root, "packed.jsonl", **flags)
     assert path.read_bytes() == last_layer
-
-
-def test_a_line_that_is_not_utf_8_is_named_before_any_work(root, capsys):
-    path = root / "latin.txt"
-    path.write_bytes(b"a\r\n\n b \n\xe9\n")
-    with pytest.raises(SystemExit):
-        run(root, "latin.jsonl", layers="-1", input_file=path)
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "latin.txt:4: not UTF-8 text" in error
 
 
 def test_a_file_is_read_block_by_block(tmp_path, monkeypatch):
@@ -346,72 +336,6 @@ def test_embeddings_are_those_of_sentence_transformers(tmp_path):
     with np.load(path) as arrays:
         found = arrays["layer_-1"]
     np.testing.assert_allclose(found, golden["embeddings"], atol=1e-5, rtol=0)
-
-
-BAD = {
-    "layers": ({"layers": "-1,4"}, "--layers=-1,4: the model has 2 layers"),
-    "twice": ({"layers": "1,1"}, "one occurs twice"),
-    "number": ({"layers": "last"}, "'last' is no whole number"),
-    "input": ({"input_file": "/nowhere.txt"}, "/nowhere.txt: no such file"),
-    "folder": ({"input_file": "/"}, "/: no .txt file there"),
-    "output": (
-        {"output_file": "-", "output_format": "npz"},
-        "--output_file=-: --output_format=npz cannot be",
-    ),
-    "length": ({"max_seq_length": 64}, "--max_seq_length=64: the model has"),
-    "device": ({"input_file": os.devnull}, f"{os.devnull}: not a regular file"),
-}
-
-
-@pytest.mark.parametrize("flags, message", BAD.values(), ids=BAD)
-def test_bad_input_is_one_line_and_no_file(root, capsys, flags, message):
-    with pytest.raises(SystemExit) as caught:
-        run(root, "bad.jsonl", **({"layers": "-1"} | flags))
-    assert caught.value.code == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
-    assert not list(root.glob("*bad.jsonl*"))
-
-
-def test_layers_that_the_user_did_not_give_are_the_default(root, capsys):
-    with pytest.raises(SystemExit):
-        run(root, "small.jsonl")
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert ": the default --layers=-1,-2,-3,-4: the model has 2 layers" in error
-
-
-def test_pairs_for_a_model_of_single_texts_are_refused(root, capsys):
-    single = tiny_runs.save_encoder(
-        root / "single", WORDS, **SIZES, type_vocab_size=1
-    )
-    with pytest.raises(SystemExit):
-        run(root, "pairs.jsonl", layers="-1", init_checkpoint=single)
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "type_vocab_size of the model is 1" in error
-    assert not (root / "pairs.jsonl").exists()
-
-
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        pytest.param("folder", "is a directory, not a file", id="directory"),
-        pytest.param("new/", "is a directory", id="new_directory"),
-    ],
-)
-def test_a_directory_as_output_is_refused_before_any_work(
-    root, tmp_path, capsys, name, message
-):
-    (tmp_path / "folder").mkdir()
-    path = f"{tmp_path}/{name}"
-    with pytest.raises(SystemExit) as caught:
-        run(root, "", output_file=path, init_checkpoint="/nowhere")
-    assert caught.value.code == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert f"--output_file={path}: {message}" in error
-    with pytest.raises(errors.InputError, match=message):
-        feature_extraction.FeatureFile(
-            path=path, form="jsonl", pooled=False
-        ).check()
-    assert [x.name for x in tmp_path.iterdir()] == ["folder"]
 
 
 def test_float32_is_not_tf32(root):

@@ -159,27 +159,3 @@ def test_hosts_and_origins_are_flags_and_a_used_port_is_one_line(
     assert process.wait(WAIT) == 0
     assert done.returncode == 2
     assert f"--port={port}" in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    "flag, message",
-    [
-        ("--models=missing", "missing: no such directory"),
-        ("--port=70000", "at most 65535"),
-        ("--max_batch_size=-1", "at least 0"),
-        ("--threads_per_batch=-1", "at least 0"),
-        ("--request_timeout=0", "above 0"),
-        ("--allowed_hosts=", "without scheme"),
-        ("--allowed_hosts=http://a.org", "without scheme"),
-        ("--allowed_hosts=*.a.org", "without scheme, path and patterns"),
-        ("--cors_origins=https://a.org/", "without a path"),
-        ("--cors_origins=a.org", "give scheme"),
-    ],
-)
-def test_wrong_flags_are_one_line(repository, flag, message):
-    flags = [flag] if "models" in flag else ["--models=x", flag]
-    done = subprocess.run(
-        command(repository, *flags), capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert message in done.stderr and len(done.stderr.splitlines()) == 1
