@@ -193,7 +193,7 @@ class MetricWriter:
     def flush(self) -> None:
         """Forces what has been written to this machine's disk."""
         if self._is_chief and not file_system.is_remote(self._paths[0]):
-            for path in self._paths:
+            for path in filter(file_system.exists, self._paths):
                 atomic.flush(path)
 
     def close(self) -> None:

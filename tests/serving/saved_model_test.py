@@ -15,7 +15,7 @@ import tensorflow as tf
 import tiny_runs
 
 from data.tokenization import vocabulary, wordpiece
-from foundation import atomic, errors
+from foundation import errors
 from serving import saved_model
 
 
@@ -64,7 +64,7 @@ def test_a_mount_point_is_refused(tmp_path, monkeypatch):
         saved_model.check_folder(str(tmp_path))
 
 
-@pytest.mark.parametrize("call", ["flush_folder", "exchange"])
+@pytest.mark.parametrize("call", ["flush_folder", "os.rename"])
 def test_a_full_disk_leaves_the_earlier_export(
     tmp_path, monkeypatch, export, call
 ):
@@ -74,7 +74,7 @@ def test_a_full_disk_leaves_the_earlier_export(
     directory = tmp_path / "exports" / "model"
     for text in ("first", "old"):
         export(directory, text)
-    monkeypatch.setattr(atomic, call, fail)
+    monkeypatch.setattr(f"foundation.atomic.{call}", fail)
     with pytest.raises(OSError, match="No space left.*exports/model'"):
         export(directory, "new")
     assert (directory / "saved_model.pb").read_text() == "old"

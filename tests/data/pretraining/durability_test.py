@@ -126,7 +126,9 @@ def test_nothing_of_a_killed_run_is_left(text, tmp_path, expected):
     folder = tmp_path / "out"
     folder.mkdir()
     for name in ("a-1.tfrecord", "a.manifest.json", "a.vocab.txt"):
-        (folder / f".{name}.0123456789ab.incomplete").write_bytes(b"x")
+        left = folder / f".{name}.0123456789ab.incomplete"
+        left.mkdir()
+        (left / name).write_bytes(b"x")
     make(recipe_for(text, folder, shards=4))
     assert hashes(folder) == expected
 
