@@ -21,18 +21,16 @@ BERT-Base, and a next-sentence accuracy of 0.97 to 0.98.
 """
 
 from foundation import config_flags
-from tasks.pretraining.settings import PretrainingConfig
-
-config_flags.parse_early(PretrainingConfig, __name__)
-
-import foundation.tensorflow_setup  # noqa: F401
-from tasks.pretraining import pretraining_job
+from tasks.pretraining.settings import PretrainingFlags
 
 
-def main(config: PretrainingConfig) -> None:
+def main(flags: PretrainingFlags) -> None:
     """Trains, saves and evaluates a model, as the flags say."""
-    pretraining_job.run(config)
+    import foundation.tensorflow_setup  # noqa: F401
+    from tasks.pretraining import pretraining_job
+
+    pretraining_job.run(flags)
 
 
 if __name__ == "__main__":
-    config_flags.run(PretrainingConfig, main)
+    config_flags.run(PretrainingFlags, main)

@@ -108,13 +108,13 @@ def _metrics_dir(journal: record.RunRecord) -> str:
     return folder if is_of_grid else journal.directory
 
 
-def write_card(journal: record.RunRecord, task: tasks.Task, head: Any) -> None:
+def write_card(journal: record.RunRecord, task: Any, head: Any) -> None:
     """Writes the card of the model that was trained in --output_dir.
 
     Args:
       journal: the journal of --output_dir.
-      task: the task.
-      head: its head.
+      task: the task, or what else has title, datasets and flags.
+      head: its head, or what else has pipeline_tag and labels.
     """
     sets = {
         name: f"{x['examples']} examples of {os.path.basename(x['path'])}, "

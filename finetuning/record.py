@@ -90,8 +90,16 @@ class RunRecord:
         """The sets that the model was trained on and has predicted."""
         return self._values.get("sets", {})
 
-    def begin(self, flags: Any, made_from: Mapping[str, Any]) -> None:
+    def begin(
+        self, flags: Any, made_from: Mapping[str, Any], *, goes_on: bool = False
+    ) -> None:
         """Reserves the directory for a training that begins or continues.
+
+        Args:
+          flags: the flags.
+          made_from: what the training reads, by names for messages.
+          goes_on: whether a run that has ended may go on with other flags, such
+            as more steps.
 
         Raises:
           InputError: another process trains there, or a training there read
@@ -110,7 +118,7 @@ class RunRecord:
         changes = now.difference(before)
         if flags.is_grid and was_grid:
             changes = [x for x in changes if x.setting.name not in _AXES]
-        if not (self.runs or flags.is_grid):
+        if goes_on or not (self.runs or flags.is_grid):
             for change in changes:
                 logging.warning("the training goes on otherwise: %s", change)
             changes = [x for x in changes if x.forbids_resuming]

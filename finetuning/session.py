@@ -18,8 +18,6 @@ from weights import checkpoint_sources, model_directory
 RESULTS = "eval_results.txt"
 # The names of the records, as google-research/bert has them.
 _RECORDS = {"train": "train", "dev": "eval"}
-# --recompute -> what the encoder calls it.
-_RECOMPUTED = {"none": "nothing", "attention": "attention", "all": "blocks"}
 # While training, smaller sets are predicted without copies of the weights,
 # whose making takes longer.
 _FEW_TOKENS = 50_000
@@ -90,7 +88,7 @@ class Session:
             seed=seed,
             attention=start.attention,
             bilstm_size=start.bilstm_size,
-            recompute=_RECOMPUTED[flags.loop.recompute],
+            recompute=flags.loop.recompute,
         )
 
     def load(self) -> tuple[networks.Network, int]:

@@ -173,8 +173,7 @@ def compiles_functions(
 
 def recomputed(flags: flag_groups.Loop) -> str:
     """Returns what the backward pass computes again; see BertEncoder."""
-    names = {"none": "nothing", "attention": "attention", "all": "blocks"}
-    return names[flags.recompute]
+    return flags.recompute
 
 
 def batch_lengths(

@@ -40,7 +40,7 @@ class BertEncoder(layers.Layer):
     Checkpoint: bert/...
     """
 
-    recompute_choices = "nothing", "attention", "blocks"
+    recompute_choices = "none", "attention", "all"
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class BertEncoder(layers.Layer):
         *,
         attention: str = "bidirectional",
         pooler: bool = True,
-        recompute: str = "nothing",
+        recompute: str = "none",
     ):
         """Creates all variables.
 
@@ -60,8 +60,8 @@ class BertEncoder(layers.Layer):
                 those after it.
             pooler: whether there is a pooler (language models have none).
             recompute: what the backward pass computes again instead of keeping
-                it in memory: "nothing", "attention", i.e. the tensors
-                [B, N, Q, S], or "blocks", i.e. all but each block's inputs.
+                it in memory: "none", "attention", i.e. the tensors
+                [B, N, Q, S], or "all", i.e. all but each block's inputs.
         """
         super().__init__("bert", make)
         self.config = config
@@ -159,7 +159,7 @@ class BertEncoder(layers.Layer):
         return EncoderOutputs(x, pooled_output, tuple(states[1:]), states[0])
 
     def _run(self, block, x, memory, bias, seed):
-        if self.recompute != "blocks":
+        if self.recompute != "all":
             again = self.recompute == "attention"
             return block(x, memory, bias, seed, recompute_attention=again)
         # The explicit seed repeats the masks of dropout.

@@ -47,7 +47,7 @@ class PretrainingModel(keras.Model):
         *,
         attention: str = "bidirectional",
         next_sentence: bool = True,
-        recompute: str = "nothing",
+        recompute: str = "none",
         seed: int = 0,
         dtype=None,
     ):
@@ -296,7 +296,7 @@ class PositionsModel(keras.Model):
         num_positions: int,
         find_positions: Callable[[Mapping[str, Any]], Any],
         attention: str = "bidirectional",
-        recompute: str = "nothing",
+        recompute: str = "none",
         seed: int = 0,
         dtype=None,
     ):

@@ -66,7 +66,7 @@ def no_report():
     It takes longer than a few steps.
     """
     job = pretraining_job.PretrainingJob
-    return mock.patch.object(job, "_write_report", return_value=None)
+    return mock.patch.object(job, "write_pages", return_value=None)
 
 
 def start(folder, *, sees_gpus=False, **flags):

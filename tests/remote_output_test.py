@@ -167,7 +167,7 @@ def test_pre_training_leaves_its_model_in_the_bucket(tmp_path_factory):
     ):
         tiny_runs.run(
             run_pretraining,
-            run_pretraining.PretrainingConfig,
+            run_pretraining.PretrainingFlags,
             "--do_train",
             "--do_eval",
             bert_config_file=f"{source}/config.json",

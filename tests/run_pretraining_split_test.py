@@ -49,7 +49,7 @@ def run(folder, name, **changed):
     given |= changed
     argv = [f"--{flag}={value}" for flag, value in given.items()]
     config_flags.run(
-        run_pretraining.PretrainingConfig,
+        run_pretraining.PretrainingFlags,
         run_pretraining.main,
         ["run_pretraining.py", *argv],
     )

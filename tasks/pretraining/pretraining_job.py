@@ -1,9 +1,10 @@
 """Trains and evaluates a pre-training model, and reports on it.
 
-main -> run(config)
-  open_job                  checks the files and opens the devices
-  PretrainingJob.train      all phases; the model, its card, the report
+run(flags)
+  open_job              checks the files and opens the devices
+  PretrainingJob.train  all phases; the model
   PretrainingJob.evaluate_model   the held-out records of the last phase
+  PretrainingJob.write_pages      the report and the model card
 """
 
 import dataclasses
@@ -18,10 +19,10 @@ from typing import Any
 from absl import logging
 
 from data.tokenization import wordpiece
-from foundation import config_flags, progress, stamp
-from jobs import assembly, model_card, report, run_directory
+from finetuning import devices as devices_lib
+from finetuning import learner, pages, record, report
+from foundation import atomic, config_flags, progress
 from modeling import models
-from modeling.config import BertConfig
 from tasks.pretraining import (
     dynamic_masks,
     objectives,
@@ -29,63 +30,59 @@ from tasks.pretraining import (
     pretraining_report,
     settings,
 )
-from training import feed, inference, loop, precision, throughput
+from training import feed, inference, loop, metric_writer, throughput
 from training import strategy as strategies
 from weights import model_directory, pretrained
 
 _HELD_OUT = "held out"
+_RUN = "pretraining"  # The only run in the journal.
+_RESULTS = "eval_results.txt"
 
 
-def run(config: settings.PretrainingConfig) -> None:
+def run(flags: settings.PretrainingFlags) -> None:
     """Trains, saves and evaluates a model, as the flags say."""
-    job = open_job(config)
-    warning = None
-    if config.do_train:
-        warning = job.train()
-    if config.do_eval:
-        warning = job.evaluate_model()
-    run_directory.announce(config.output_dir)
+    job = open_job(flags)
+    step, values, warning = 0, None, None
+    if flags.do_train:
+        step = job.train()
+    if flags.do_eval:
+        step, values = job.evaluate_model()
+    if flags.do_train:
+        warning = job.write_pages(step, values)
+    logging.info("all files are in %s", flags.output_dir)
     if warning is not None:
         logging.warning("%s", warning)
 
 
-def open_job(config: settings.PretrainingConfig) -> "PretrainingJob":
+def open_job(flags: settings.PretrainingFlags) -> "PretrainingJob":
     """Checks the flags against the files, and opens the devices.
 
     Raises:
       InputError: files do not fit together, or output_dir has another model.
     """
-    phase_specs = config.phase_specs
-    bert_config = pretrained.read_config(config.bert_config_file)
-    model_directory.check_output_dir(config.output_dir, bert_config)
-    if config.do_train:
-        check_warmup(config.num_warmup_steps, phase_specs)
+    config = pretrained.read_config(flags.bert_config_file)
+    model_directory.check_output_dir(flags.output_dir, config)
+    if flags.do_train:
         model_directory.check_not_the_start(
-            config.output_dir, config.init_checkpoint
+            flags.output_dir, flags.init_checkpoint
         )
-    shards = pretraining_data.find_shards(config.input_file, config.eval_file)
+    shards = pretraining_data.find_shards(flags.input_file, flags.eval_file)
     # Before the first record is read, which initializes the devices.
-    strategy = assembly.make_strategy(config.devices, config.output_dir)
+    devices = devices_lib.open_devices(flags.devices, flags.output_dir)
     tokenizer = pretraining_data.find_tokenizer(
         shards["input_file"],
-        config.vocab_file,
-        config.do_lower_case,
-        config.init_checkpoint,
+        flags.vocab_file,
+        flags.do_lower_case,
+        flags.init_checkpoint,
     )
     phases = pretraining_data.open_phases(
         shards,
-        phase_specs,
-        bert_config,
-        tokenizer,
-        has_pairs=config.objective == "masked_lm_and_next_sentence",
-    )
-    assembly.check_batch_sizes(
+        flags.phase_specs,
         config,
-        strategy,
-        train=[config.train_batch_size] if config.do_train else [],
-        others={"eval_batch_size": config.eval_batch_size},
+        tokenizer,
+        has_pairs=flags.objective == "masked_lm_and_next_sentence",
     )
-    if config.dynamic_masking:
+    if flags.dynamic_masking:
         phases = [
             phase._replace(
                 masks=dynamic_masks.of_shards(
@@ -96,17 +93,32 @@ def open_job(config: settings.PretrainingConfig) -> "PretrainingJob":
             )
             for phase in phases
         ]
-    run_directory.begin(config, is_chief=strategies.is_chief(strategy))
-    objective = objectives.PretrainingObjective(
-        config.objective, config.next_sentence_loss_weight
+    devices.check_batch_sizes(
+        [flags.train_batch_size] if flags.do_train else [],
+        flags.loop,
+        eval_batch_size=flags.eval_batch_size,
     )
+    objective = objectives.PretrainingObjective(
+        flags.objective, flags.next_sentence_loss_weight
+    )
+    with devices.strategy.scope():
+        model = models.PretrainingModel(
+            config,
+            attention=objective.attention,
+            next_sentence=objective.predicts_next_sentence,
+            recompute=flags.loop.recompute,
+            seed=flags.random_seed,
+            dtype=devices.dtype_policy,
+        )
+    is_writer = devices.is_chief and not flags.loop.dry_run
     return PretrainingJob(
-        config=config,
-        strategy=strategy,
+        flags=flags,
+        devices=devices,
         objective=objective,
-        model=make_model(bert_config, objective, strategy, config),
+        model=model,
         tokenizer=tokenizer,
         phases=phases,
+        journal=record.RunRecord(flags.output_dir, is_chief=is_writer),
     )
 
 
@@ -114,257 +126,140 @@ def open_job(config: settings.PretrainingConfig) -> "PretrainingJob":
 class PretrainingJob(loop.Hooks):
     """A model, its objective and the records to train and evaluate it on."""
 
-    config: settings.PretrainingConfig
-    strategy: Any
+    flags: settings.PretrainingFlags
+    devices: devices_lib.Devices
     objective: objectives.PretrainingObjective
-    model: Any  # Made in strategy.scope(), with random weights.
+    model: Any  # Made in the strategy's scope, with random weights.
     tokenizer: wordpiece.Tokenizer | None  # None if it is not known.
     phases: Sequence[pretraining_data.Phase]
+    journal: record.RunRecord
+    # Of the model card.
+    title = "pre-training on one's own text"
+    datasets = labels = ()
 
-    def train(self) -> str | None:
-        """Trains through all phases and writes the model and the report.
+    @property
+    def pipeline_tag(self) -> str:
+        """The Hub's name of what the model does."""
+        is_causal = self.objective.name == "left_to_right"
+        return "text-generation" if is_causal else "fill-mask"
 
-        Returns:
-          A warning about the result; None if `evaluate_model` will return it.
-        """
-        config = self.config
+    def train(self) -> int:
+        """Trains through all phases and writes the model; returns its step."""
+        flags, strategy = self.flags, self.devices.strategy
         num_steps = sum(phase.num_steps for phase in self.phases)
-        learner = assembly.make_learner(
-            config,
-            self.objective,
-            self.model,
-            strategy=self.strategy,
-            learning_rate=config.learning_rate,
-            num_train_steps=num_steps,
-            num_warmup_steps=config.num_warmup_steps,
-        )
-        settings = self.settings
-        assembly.check_settings(config.output_dir, settings)
-        assembly.write_run_config(config, self.strategy)
-        loop.train(
-            learner,
-            strategy=self.strategy,
-            phases=[self._phase(phase) for phase in self.phases],
-            options=assembly.loop_options(
-                config,
+        if flags.num_warmup_steps >= num_steps:
+            logging.warning(
+                "--num_warmup_steps=%d, but all steps are %d: the learning "
+                "rate never reaches its peak",
+                flags.num_warmup_steps,
                 num_steps,
-                output_dir=config.output_dir,
-                seed=config.random_seed,
-                selection=loop.Selection(every=config.eval_every_steps),
-                settings=settings,
+            )
+        # A run that has ended goes on if it is given more steps.
+        self.journal.begin(flags, self._made_from, goes_on=True)
+        loop.train(
+            learner.make_learner(
+                flags,
+                self.objective,
+                self.model,
+                strategy=strategy,
+                learning_rate=flags.learning_rate,
+                num_train_steps=num_steps,
+                num_warmup_steps=flags.num_warmup_steps,
+            ),
+            strategy=strategy,
+            phases=[self._phase(phase) for phase in self.phases],
+            options=loop.Options(
+                output_dir=flags.output_dir,
+                seed=flags.random_seed,
+                flags=flags.loop,
+                selection=loop.Selection(every=flags.eval_every_steps),
+                jit_compile=self.devices.uses_xla,
+                compile_functions=self.devices.compiles_functions(num_steps),
             ),
             hooks=self,
         )
-        self.export(config.output_dir)
-        if strategies.is_chief(self.strategy):
-            self._begin_card()
-            if not self.config.do_eval:
-                return self._write_report()
-        return None
+        self.export(flags.output_dir)
+        state = loop.last_state(flags.output_dir)
+        self.journal.finish(
+            _RUN,
+            {
+                "step": state["step"],
+                "seconds": state["seconds"],
+                "values": {},
+                "failed": "",
+            },
+        )
+        for phase in self.phases:
+            self._note_set(f"training, length {phase.name}", phase.train)
+        return state["step"]
+
+    @property
+    def _made_from(self) -> dict[str, Any]:
+        """What a training reads, by lengths: a run may get more phases."""
+        found: dict[str, Any] = {}
+        for phase in self.phases:
+            name, train, held_out = phase.name, phase.train, phase.held_out
+            found[f"--input_file of length {name}"] = (
+                f"{train.fingerprint}, contents {train.contents}"
+            )
+            if self.flags.eval_every_steps:
+                # By their losses the best checkpoint is chosen.
+                found[f"--eval_file of length {name}"] = held_out.contents
+                found[f"records evaluated of length {name}"] = (
+                    self._num_evaluated(held_out)
+                )
+        return found
+
+    def _note_set(self, name: str, records: pretraining_data.ShardSet) -> None:
+        self.journal.note_set(
+            name,
+            path=os.path.dirname(records.paths[0]),
+            digest=records.contents,
+            examples=records.total,
+        )
 
     def _phase(self, phase: pretraining_data.Phase) -> loop.Phase:
         """Returns a phase for the loop."""
-        config, train = self.config, phase.train
-        order = config.train_batch_size, config.random_seed
+        train, config = phase.train, self.model.config
+        order = self.flags.train_batch_size, self.flags.random_seed
         make_batches = train.train_batches(*order)
         if phase.masks is not None:
-            make_batches = phase.masks.batches(make_batches, config.random_seed)
+            make_batches = phase.masks.batches(make_batches, order[1])
+        length = phase.lengths.max_seq_length
+        weights = [
+            math.prod(x.shape)
+            for x in self.model.variables
+            if "embeddings" not in x.path
+        ]
+        speed = throughput.Throughput(
+            tokens=length,
+            flops=throughput.training_flops(
+                sum(weights),
+                length,
+                num_layers=config.num_hidden_layers,
+                hidden_size=config.hidden_size,
+            ),
+            peak=throughput.peak(self.devices.strategy, self.devices.precision),
+        )
         return loop.Phase(
             phase.num_steps,
             make_batches,
             name=f"length {phase.name}" if len(self.phases) > 1 else "",
-            speed=self._throughput(phase),
+            speed=speed,
             describe_batch=functools.partial(train.describe_batch, *order),
             find_damage=train.check_records,
         )
 
-    @property
-    def settings(self) -> stamp.Stamp:
-        """The settings that a resumed run compares."""
-        architecture = {
-            f"bert_config_file's {name}": value
-            for name, value in self.model.config.to_dict().items()
-        }
-        # One value for each phase: a run may be continued with more phases.
-        records = {
-            "input_file": [x.train.fingerprint for x in self.phases],
-            # A name of its own: the checkpoints of versions that did not
-            # compare contents lack it, so their runs can continue.
-            "input_file contents": [x.train.contents for x in self.phases],
-        }
-        compared = assembly.settings_of(
-            self.config,
-            self.strategy,
-            stamp.flags("execution", architecture)
-            | pretrained.contents(self.config.init_checkpoint)
-            | stamp.flags("records", records, extendable=True),
-        )
-        if self.config.eval_every_steps == 0:
-            return compared
-        # The best checkpoint is chosen by losses on the same held-out records.
-        held_out = [phase.held_out for phase in self.phases]
-        evaluation = {
-            # These names, too, are missing in checkpoints of earlier versions.
-            "eval_file contents": [x.contents for x in held_out],
-            "max_eval_steps in records": list(
-                map(self._num_evaluated, held_out)
-            ),
-        }
-        return compared | stamp.flags("evaluation", evaluation, extendable=True)
-
-    def export(self, directory: str) -> None:
-        """Writes a model directory; see loop.Hooks."""
-        if strategies.is_chief(self.strategy):
-            config_flags.write_run_config(self.config, directory)
-            model_directory.save(self.model, directory, self.tokenizer)
-
-    def _num_batches(self, records: pretraining_data.ShardSet) -> int:
-        """Returns how many batches of a set an evaluation reads."""
-        total = -(-records.total // self.config.eval_batch_size)
-        return min(self.config.max_eval_steps or total, total)
-
-    def _num_evaluated(self, records: pretraining_data.ShardSet) -> int:
-        """Returns how many records of a set an evaluation reads."""
-        most = self._num_batches(records) * self.config.eval_batch_size
-        return min(most, records.total)
-
-    def evaluate_model(self) -> str | None:
-        """Evaluates the trained model, else the weights of --init_checkpoint.
-
-        Writes the metrics on the held-out records of the last phase into
-        eval_results.txt; after a training, also writes the report.
-
-        Returns:
-          A warning about the result of the training, if there is one.
-
-        Raises:
-          InputError: there are no weights.
-        """
-        output_dir = self.config.output_dir
-        step = loop.restore_model(self.model, output_dir)
-        if step is None:
-            pretrained.require_weights(self.config.init_checkpoint)
-            self.warm_start()
-        held_out = self.phases[-1].held_out
-        values = dict(self.evaluate(len(self.phases) - 1, step or 0))
-        evaluated = self._num_evaluated(held_out)
-        if evaluated < held_out.total:
-            logging.info(
-                "evaluated %d of %d records: --max_eval_steps=%d",
-                evaluated,
-                held_out.total,
-                self.config.max_eval_steps,
-            )
-        if strategies.is_chief(self.strategy):
-            values["global_step"] = step or 0
-            run_directory.keep_other_sets(
-                output_dir,
-                (run_directory.RESULTS_TEXT, run_directory.RESULTS_JSON),
-                name=run_directory.set_name(held_out.paths[:1]),
-                digest=f"{held_out.fingerprint} {held_out.contents}",
-            )
-            run_directory.write_eval_results(output_dir, values)
-            data = {_HELD_OUT: _described(held_out)}
-            if step is not None:
-                model_card.add_scores(
-                    output_dir, _HELD_OUT, data=data, metrics=values
-                )
-            if self.config.do_train:
-                return self._write_report(values)
-        return None
-
     def warm_start(self) -> None:
         """Assigns the weights of --init_checkpoint; see loop.Hooks."""
         pretrained.assign(
-            self.model, self.config.init_checkpoint, tokenizer=self.tokenizer
+            self.model, self.flags.init_checkpoint, tokenizer=self.tokenizer
         )
 
-    def _begin_card(self) -> None:
-        """Writes the card of new weights."""
-        digest = run_directory.weights_digest(self.model)
-        output_dir = self.config.output_dir
-        if digest == model_card.weights_of(output_dir):
-            return
-        is_causal = self.objective.name == "left_to_right"
-        model_card.begin(
-            output_dir,
-            "BERT, pre-trained",
-            data={
-                f"training, length {x.lengths.max_seq_length}": _described(
-                    x.train
-                )
-                for x in self.phases
-            },
-            flags=config_flags.given(self.config),
-            seconds=loop.training_seconds(output_dir),
-            pipeline_tag="text-generation" if is_causal else "fill-mask",
-            weights=digest,
-        )
-
-    def _write_report(
-        self, values: Mapping[str, float] | None = None
-    ) -> str | None:
-        """Writes the report; returns its warning about the result."""
-        config, last = self.config, self.phases[-1]
-        architecture, ends = self.model.config, self._ends()
-        constant = {}
-        if self.objective.name != "left_to_right":
-            constant = pretraining_data.baseline(
-                last.held_out,
-                config.eval_batch_size,
-                self._num_batches(last.held_out),
-            )
-        is_held_out = last.held_out is not last.train
-        given_flags = config_flags.given(config)
-        other_flags = {
-            name: value
-            for name, value in config_flags.flat_values(config).items()
-            if name not in given_flags
-        }
-        path = self.phases[0].train.paths[0]
-        name = re.sub(r"-\d+-of-\d+|\.tf_?record", "", os.path.basename(path))
-        folder = os.path.basename(os.path.dirname(path))
-        return pretraining_report.write(
-            config.output_dir,
-            title=f"Pre-training: {os.path.join(folder, name)}",
-            flags=report.flags(given_flags, other_flags),
-            facts={
-                "layers": architecture.num_hidden_layers,
-                "hidden units": architecture.hidden_size,
-                "parameters": self.model.count_params(),
-                "training steps": ends[-1],
-                "training records": sum(x.train.total for x in self.phases),
-                "of training": progress.duration(
-                    loop.training_seconds(config.output_dir)
-                ),
-            },
-            values=values,
-            constant=constant,
-            evaluated_on=_HELD_OUT if is_held_out else "training records",
-            data=self._data(ends),
-        )
-
-    def _data(self, ends: Sequence[int]) -> list[list[Any]]:
-        """Returns the rows of the report's table of data; see `_ends`."""
-        rows: list[list[Any]] = []
-        for phase, first, end in zip(self.phases, ends, ends[1:], strict=False):
-            train, held_out, name = phase.train, phase.held_out, phase.name
-            passes = (end - first) * self.config.train_batch_size / train.total
-            shards = len(train.paths)
-            rows.append(
-                ["training", name, end - first, shards, train.total, passes]
-            )
-            if held_out is not train:
-                shards = len(held_out.paths)
-                rows.append([_HELD_OUT, name, "", shards, held_out.total, ""])
-        return rows
-
-    def _ends(self) -> list[int]:
-        """Returns 0 and the last step of each phase, as far as it is done."""
-        state = loop.last_state(self.config.output_dir)
-        ends = list(itertools.accumulate(x.num_steps for x in self.phases))
-        done = state.get("step", ends[-1])
-        return [min(end, done) for end in (0, *ends)]
+    def export(self, directory: str) -> None:
+        """Writes a model directory; see loop.Hooks."""
+        if self.journal.is_chief:
+            model_directory.save(self.model, directory, self.tokenizer)
 
     @functools.cached_property
     def _predict(self) -> pretraining_report.Predict:
@@ -378,8 +273,8 @@ class PretrainingJob(loop.Hooks):
         if (
             self.tokenizer is None
             or self.objective.name == "left_to_right"
-            or strategies.is_multi_worker(self.strategy)
-            or strategies.is_tpu(self.strategy)
+            or self.devices.is_multi_worker
+            or strategies.is_tpu(self.devices.strategy)
         ):
             return []
         return pretraining_report.samples(
@@ -388,46 +283,32 @@ class PretrainingJob(loop.Hooks):
             self.tokenizer.vocabulary,
         )
 
-    def _throughput(
-        self, phase: pretraining_data.Phase
-    ) -> throughput.Throughput:
-        """Returns the report of the speed of a phase."""
-        length, architecture = phase.lengths.max_seq_length, self.model.config
-        dtype = precision.choose(self.config.devices.precision)
-        return throughput.Throughput(
-            tokens=length,
-            flops=throughput.training_flops(
-                sum(
-                    math.prod(x.shape)
-                    for x in self.model.variables
-                    if "embeddings" not in x.path
-                ),
-                length,
-                num_layers=architecture.num_hidden_layers,
-                hidden_size=architecture.hidden_size,
-            ),
-            peak=throughput.peak(self.strategy, dtype),
-        )
-
     @functools.cached_property
     def _evaluator(self) -> inference.Evaluator:
         return inference.Evaluator(
-            self.objective, self.model, strategy=self.strategy
+            self.objective, self.model, strategy=self.devices.strategy
         )
 
     @functools.cached_property
     def _held_out_batches(self) -> list[feed.MakeBatches]:
-        """The held-out batches of each phase.
-
-        Evaluations with the same function share one pipeline.
-        """
-        size = self.config.eval_batch_size
+        """The held-out batches of each phase, which have one pipeline each."""
+        size = self.flags.eval_batch_size
         return [phase.held_out.eval_batches(size) for phase in self.phases]
 
     @functools.cached_property
     def _evaluated(self) -> dict[tuple[int, int], Mapping[str, float]]:
         """The last evaluation, by the phase of its data and its step."""
         return {}
+
+    def _num_batches(self, records: pretraining_data.ShardSet) -> int:
+        """Returns how many batches of a set an evaluation reads."""
+        total = -(-records.total // self.flags.eval_batch_size)
+        return min(self.flags.max_eval_steps or total, total)
+
+    def _num_evaluated(self, records: pretraining_data.ShardSet) -> int:
+        """Returns how many records of a set an evaluation reads."""
+        most = self._num_batches(records) * self.flags.eval_batch_size
+        return min(most, records.total)
 
     def evaluate(self, phase: int, step: int) -> Mapping[str, float]:
         """Evaluates on the held-out data of a phase; see loop.Hooks.
@@ -452,42 +333,101 @@ class PretrainingJob(loop.Hooks):
         self._evaluated[phase, step] = values
         return values
 
+    def evaluate_model(self) -> tuple[int, dict[str, float]]:
+        """Evaluates the trained model, else the weights of --init_checkpoint.
 
-def _described(records: pretraining_data.ShardSet) -> str:
-    folder = os.path.basename(os.path.dirname(records.paths[0]))
-    return (
-        f"{records.total:,} records in {len(records.paths)} shards of "
-        f"{folder}, contents {records.contents}"
-    )
+        Writes the metrics on the held-out records of the last phase into
+        eval_results.txt.
 
+        Returns:
+          The step of the model, 0 if it was not trained here, and the metrics.
 
-def make_model(
-    bert_config: BertConfig,
-    objective: objectives.PretrainingObjective,
-    strategy: Any,
-    config: settings.PretrainingConfig,
-) -> models.PretrainingModel:
-    """Makes the model of an objective with random weights."""
-    with strategy.scope():
-        return models.PretrainingModel(
-            bert_config,
-            attention=objective.attention,
-            next_sentence=objective.predicts_next_sentence,
-            recompute=assembly.recomputed(config.loop),
-            seed=config.random_seed,
-            dtype=assembly.dtype_policy(config.devices),
+        Raises:
+          InputError: there are no weights.
+        """
+        output_dir, held_out = self.flags.output_dir, self.phases[-1].held_out
+        step = loop.restore_model(self.model, output_dir)
+        if step is None:
+            pretrained.require_weights(self.flags.init_checkpoint)
+            self.warm_start()
+        values = dict(self.evaluate(len(self.phases) - 1, step or 0))
+        logging.info(
+            "results on %d of %d records: %s",
+            self._num_evaluated(held_out),
+            held_out.total,
+            metric_writer.in_words(values),
+        )
+        if self.journal.is_chief:
+            lines = values | {"global_step": step or 0}
+            text = "".join(
+                f"{name} = {lines[name]}\n" for name in sorted(lines)
+            )
+            atomic.write_text(os.path.join(output_dir, _RESULTS), text)
+        if step is not None:
+            self._note_set(_HELD_OUT, held_out)
+            self.journal.note_evaluation(
+                _HELD_OUT, values=values, note="", by_label=[]
+            )
+        return step or 0, values
+
+    def write_pages(
+        self, step: int, values: Mapping[str, float] | None
+    ) -> str | None:
+        """Writes the report and the card; returns a warning of the result.
+
+        Args:
+          step: the last step of the training.
+          values: metrics of the model; None if it was not evaluated.
+        """
+        flags, last, config = self.flags, self.phases[-1], self.model.config
+        if not self.journal.is_chief:
+            return None
+        pages.write_card(self.journal, self, self)
+        constant = {}
+        if self.objective.name != "left_to_right":
+            constant = pretraining_data.baseline(
+                last.held_out,
+                flags.eval_batch_size,
+                self._num_batches(last.held_out),
+            )
+        is_held_out = last.held_out is not last.train
+        given = config_flags.given(flags)
+        others = config_flags.flat_values(flags)
+        others = {name: x for name, x in others.items() if name not in given}
+        path = self.phases[0].train.paths[0]
+        name = re.sub(r"-\d+-of-\d+|\.tf_?record", "", os.path.basename(path))
+        folder = os.path.basename(os.path.dirname(path))
+        return pretraining_report.write(
+            flags.output_dir,
+            title=f"Pre-training: {os.path.join(folder, name)}",
+            flags=report.flags(given, others),
+            facts={
+                "layers": config.num_hidden_layers,
+                "hidden units": config.hidden_size,
+                "parameters": self.model.count_params(),
+                "training steps": step,
+                "training records": sum(x.train.total for x in self.phases),
+                "of training": progress.duration(
+                    self.journal.runs[_RUN]["seconds"]
+                ),
+            },
+            values=values,
+            constant=constant,
+            evaluated_on=_HELD_OUT if is_held_out else "training records",
+            data=self._data(step),
         )
 
-
-def check_warmup(
-    num_warmup_steps: int, phases: Sequence[settings.PhaseSpec]
-) -> None:
-    """Logs a warning if the learning rate never reaches its peak."""
-    num_steps = sum(phase.num_steps for phase in phases)
-    if num_warmup_steps >= num_steps:
-        logging.warning(
-            "--num_warmup_steps=%d, but all steps are %d: the learning rate "
-            "never reaches its peak",
-            num_warmup_steps,
-            num_steps,
-        )
+    def _data(self, step: int) -> list[list[Any]]:
+        """Returns the rows of the report's table of data."""
+        ends = itertools.accumulate(x.num_steps for x in self.phases)
+        done = [min(end, step) for end in (0, *ends)]
+        rows: list[list[Any]] = []
+        for phase, first, end in zip(self.phases, done, done[1:], strict=False):
+            train, held_out, steps = phase.train, phase.held_out, end - first
+            passes = steps * self.flags.train_batch_size / train.total
+            sizes = len(train.paths), train.total
+            rows.append(["training", phase.name, steps, *sizes, passes])
+            if held_out is not train:
+                sizes = len(held_out.paths), held_out.total
+                rows.append([_HELD_OUT, phase.name, "", *sizes, ""])
+        return rows

@@ -7,7 +7,7 @@ write     report.html from these and metrics.jsonl
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,32 +15,10 @@ from markupsafe import Markup
 
 from data import pipelines
 from data.tokenization import vocabulary
-from foundation import metadata
-from jobs import report
+from finetuning import report
 from tasks.pretraining import objectives, pretraining_data
 from training import metric_writer
 
-_PANELS = (
-    report.Panel("Loss", ("train/loss", "eval/loss")),
-    report.Panel(
-        "Masked-LM loss", ("train/masked_lm_loss", "eval/masked_lm_loss")
-    ),
-    report.Panel(
-        "Next-sentence loss",
-        ("train/next_sentence_loss", "eval/next_sentence_loss"),
-    ),
-    report.Panel(
-        "Masked-LM accuracy",
-        ("train/masked_lm_accuracy", "eval/masked_lm_accuracy"),
-    ),
-    report.Panel(
-        "Next-sentence accuracy",
-        ("train/next_sentence_accuracy", "eval/next_sentence_accuracy"),
-    ),
-    report.Panel("Learning rate", ("train/learning_rate",)),
-    report.Panel("Examples per second", ("train/examples_per_second",)),
-    report.Panel("Model FLOPs utilization", ("train/model_flops_utilization",)),
-)
 # The metrics of evaluations, as the tables show them.
 _METRICS = (
     "masked_lm_accuracy",
@@ -67,24 +45,6 @@ _TOP = 3  # Predictions shown for each mask.
 
 # Maps a batch of records to probabilities and ids [B, P, _TOP].
 Predict = Callable[[Mapping[str, tf.Tensor]], tuple[tf.Tensor, tf.Tensor]]
-
-
-class _Mask(TypedDict):
-    position: metadata.Count
-    correct: str
-    predicted: list[tuple[str, metadata.Number]]  # The best one first.
-
-
-class _Sample(TypedDict):
-    tokens: list[str]
-    masks: list[_Mask]
-
-
-class _Samples(TypedDict):
-    """A line of samples.jsonl, which `samples` makes."""
-
-    step: metadata.Count
-    samples: list[_Sample]
 
 
 def make_predict(
@@ -191,7 +151,8 @@ def write(
     Returns:
       The warning of `plateau` that the report shows, if there is one.
     """
-    lines = report.read_metrics(os.path.join(output_dir, metric_writer.METRICS))
+    path = os.path.join(output_dir, metric_writer.METRICS)
+    lines = list(report.read_lines(path))
     evaluations = [
         {name.removeprefix("eval/"): value for name, value in line.items()}
         for line in lines
@@ -203,7 +164,7 @@ def write(
         report.Section(
             "Results", _results(values, constant or {}, evaluated_on, warning)
         ),
-        report.Section("Learning curves", report.curves(lines, _PANELS)),
+        report.Section("Learning curves", report.curves(output_dir)),
     ]
     if evaluations:
         names = [x for x in _METRICS if x in evaluations[-1]]
@@ -215,7 +176,7 @@ def write(
         body = report.table(header, rows, minor=_MINOR)
         sections.append(report.Section("Evaluations during training", body))
     path = os.path.join(output_dir, metric_writer.SAMPLES)
-    if predicted := report.read_lines(path, _Samples):
+    if predicted := list(report.read_lines(path)):
         body = _sentences(predicted[-1]["samples"])
         sections.append(report.Section("Masked sentences", body))
     if data:
@@ -263,7 +224,7 @@ def _results(
     )
 
 
-def _sentences(shown: Sequence[_Sample]) -> Markup:
+def _sentences(shown: Sequence[Mapping[str, Any]]) -> Markup:
     """Shows each sentence with its best predictions, and others below."""
     boxes = []
     for sample in shown:
@@ -286,7 +247,7 @@ def _sentences(shown: Sequence[_Sample]) -> Markup:
     return note + report.items(boxes)
 
 
-def _sentence(sample: _Sample) -> Markup:
+def _sentence(sample: Mapping[str, Any]) -> Markup:
     """Returns the tokens with the best prediction instead of each mask."""
     masks = {mask["position"]: mask for mask in sample["masks"]}
     text, spans = "", []

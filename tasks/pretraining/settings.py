@@ -4,8 +4,8 @@ import dataclasses
 import re
 from typing import Literal, NamedTuple
 
+from finetuning import flags
 from foundation import config_flags, errors
-from jobs import run_config
 
 field = config_flags.field
 affects_result = config_flags.affects_result
@@ -46,8 +46,10 @@ def parse_phases(text: str) -> list[PhaseSpec]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingConfig(run_config.RunConfig):
+class PretrainingFlags(flags.RunFlags):
     """Everything run_pretraining.py needs to know."""
+
+    is_grid = False
 
     bert_config_file: str = affects_execution(
         "JSON of the model's hyperparameters, or the name of a small model "

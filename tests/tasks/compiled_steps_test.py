@@ -161,9 +161,7 @@ TASKS = {
     ),
     "pretraining": pretraining("masked_lm_and_next_sentence"),
     "packed": pretraining("masked_lm_and_next_sentence", packed),
-    "recomputed": pretraining(
-        "masked_lm_and_next_sentence", recompute="blocks"
-    ),
+    "recomputed": pretraining("masked_lm_and_next_sentence", recompute="all"),
     "recomputed_attention": pretraining(
         "masked_lm_and_next_sentence", recompute="attention"
     ),

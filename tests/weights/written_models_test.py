@@ -111,7 +111,7 @@ def test_a_model_trained_here_has_the_losses_of_transformers(form, tmp_path):
         source = conversion.write(checkpoint, str(tmp_path / "tf1"), form)
     run_pretraining.main(
         config_flags.build(
-            run_pretraining.PretrainingConfig,
+            run_pretraining.PretrainingFlags,
             bert_config_file=str(PRETRAINED / "bert_config.json"),
             input_file=shard,
             init_checkpoint=source,

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from data import records, schema
 from data.tokenization import vocabulary
-from jobs import report
+from finetuning import report
 from tasks.pretraining import pretraining_data, pretraining_report
 from training import metric_writer
 

@@ -61,7 +61,7 @@ def make_batches(*, first_batch, part, num_parts, lengths=LENGTHS):
 
 
 @functools.cache
-def train(dtype, *, compile_functions, recompute="nothing", lengths=LENGTHS):
+def train(dtype, *, compile_functions, recompute="none", lengths=LENGTHS):
     """Runs a step of each length, two micro-batches each."""
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
@@ -87,7 +87,7 @@ def train(dtype, *, compile_functions, recompute="nothing", lengths=LENGTHS):
 
 @pytest.mark.parametrize(
     ("recompute", "lengths"),
-    [("nothing", LENGTHS), ("blocks", LENGTHS), ("nothing", (6, 6))],
+    [("none", LENGTHS), ("all", LENGTHS), ("none", (6, 6))],
 )
 def test_float32_steps_are_the_same_with_dropout_and_all_lengths(
     recompute, lengths
@@ -151,7 +151,7 @@ def test_every_argument_of_a_function_has_its_gradient(function, options):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("recompute", ["nothing", "attention", "blocks"])
+@pytest.mark.parametrize("recompute", ["none", "attention", "all"])
 def test_a_step_calls_the_compiled_functions(monkeypatch, recompute):
     seen = []
 
@@ -164,7 +164,7 @@ def test_a_step_calls_the_compiled_functions(monkeypatch, recompute):
     train.__wrapped__("float32", compile_functions=True, recompute=recompute)
     assert compiled_functions.COMPILED < set(seen)
     # The attention of one block, a second time in the backward pass.
-    assert seen.count("softmax") == (1 if recompute == "nothing" else 2)
+    assert seen.count("softmax") == (1 if recompute == "none" else 2)
 
 
 @pytest.mark.parametrize(
