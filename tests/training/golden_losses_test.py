@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from foundation import config_flags, stamp
-from jobs import assembly, run_config
+from finetuning import flags, learner
+from foundation import config_flags
 from modeling import models
 from modeling.config import BertConfig
 from tasks.pretraining import objectives
@@ -42,12 +42,11 @@ def train(output_dir, precision="float32"):
     for variable in model.variables:
         variable.assign(golden_run.weight(variable.path, variable.shape))
     config = config_flags.build(
-        run_config.RunConfig,
+        flags.RunFlags,
         output_dir=str(output_dir),
         precision=precision,
-        iterations_per_loop=1,
     )
-    learner = assembly.make_learner(
+    made = learner.make_learner(
         config,
         objectives.PretrainingObjective(),
         model,
@@ -57,16 +56,14 @@ def train(output_dir, precision="float32"):
         num_warmup_steps=golden_run.WARMUP,
     )
     loop.train(
-        learner,
+        made,
         strategy=scope,
         phases=[loop.Phase(golden_run.STEPS, make_batches)],
-        options=assembly.loop_options(
-            config,
-            golden_run.STEPS,
+        options=loop.Options(
             output_dir=str(output_dir),
             seed=0,
-            selection=loop.Selection(),
-            settings=stamp.Stamp(),
+            log_every=1,
+            compile_functions=precision == "bfloat16",
         ),
     )
     lines = (output_dir / "metrics.jsonl").read_text().splitlines()

@@ -16,8 +16,8 @@ import clusters
 import pytest
 import tensorflow as tf
 
+from finetuning import devices as devices_lib
 from foundation import errors
-from jobs import assembly
 from training import precision, settings, strategy
 
 CLUSTER = '{"cluster": {"worker": ["a:1", "b:1"]}}'
@@ -75,8 +75,7 @@ def test_the_cluster_is_the_processes_that_train(monkeypatch, kind, index, job):
 
 def test_a_runner_without_a_shared_folder_stays_on_one_machine(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", CLUSTER)
-    config = settings.Devices()
-    made = assembly.make_strategy(config, output_dir=None)
+    made = devices_lib.open_devices(settings.Devices(), None).strategy
     assert isinstance(made, tf.distribute.OneDeviceStrategy)
     assert strategy.is_chief(made)
 
@@ -209,70 +208,6 @@ def test_an_unknown_precision_is_refused():
         precision.choose("int8")
 
 
-@pytest.mark.parametrize(
-    ("devices", "flag", "expected"),
-    [
-        ({"gpus": 1}, "auto", True),
-        ({"gpus": 1}, "false", False),
-        ({}, "auto", False),
-        ({}, "true", True),
-        # Its strategy compiles everything by itself.
-        ({"tpus": 8}, "auto", False),
-        ({"tpus": 8}, "true", False),
-    ],
-    ids=["gpu", "gpu_off", "cpu", "cpu_on", "tpu", "tpu_on"],
-)
-def test_xla_is_asked_for_where_it_helps(monkeypatch, devices, flag, expected):
-    pretend(monkeypatch, **devices)
-    config = types.SimpleNamespace(use_xla=flag)
-    assert assembly.uses_xla(config) == expected
-
-
-def test_the_start_is_told_in_one_line(monkeypatch, caplog):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    tf.config.experimental.enable_tensor_float_32_execution(True)
-    config = settings.Devices(precision="float32", use_xla="true")
-    with caplog.at_level("INFO"):
-        assembly.make_strategy(config, output_dir=None)
-    (line,) = [
-        r.getMessage() for r in caplog.records if "XLA" in r.msg % r.args
-    ]
-    assert line == (
-        "devices: 1 CPU; strategy: OneDeviceStrategy, 1 replica(s); "
-        "precision: float32; XLA: on; deterministic operations: no"
-    )
-    # What the line says of float32 is so on GPUs with TF32.
-    assert not tf.config.experimental.tensor_float_32_execution_enabled()
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ({"precision": "float32"}, "off"),
-        (
-            {"precision": "bfloat16"},
-            "for parts of a step, in runs of 200 steps or more",
-        ),
-        ({"precision": "bfloat16", "use_xla": "false"}, "off"),
-    ],
-    ids=["float32", "bfloat16", "off"],
-)
-def test_the_line_says_what_xla_compiles(flags, expected):
-    config = settings.Devices(**flags)
-    line = assembly.describe(config, tf.distribute.OneDeviceStrategy("CPU:0"))
-    assert f"; precision: {config.precision}; XLA: {expected};" in line
-
-
-def test_deterministic_operations_are_told(monkeypatch):
-    monkeypatch.setattr(
-        assembly.tf_config, "is_op_determinism_enabled", lambda: True
-    )
-    line = assembly.describe(
-        settings.Devices(), tf.distribute.OneDeviceStrategy("CPU:0")
-    )
-    assert line.endswith("deterministic operations: yes")
-
-
 @pytest.mark.parametrize("is_wanted", [False, True])
 def test_the_flag_makes_operations_deterministic(monkeypatch, is_wanted):
     calls = []
@@ -281,7 +216,7 @@ def test_the_flag_makes_operations_deterministic(monkeypatch, is_wanted):
         "enable_op_determinism",
         lambda: calls.append("enabled"),
     )
-    assembly.make_strategy(settings.Devices(deterministic=is_wanted), None)
+    devices_lib.open_devices(settings.Devices(deterministic=is_wanted), None)
     assert calls == ["enabled"] * is_wanted
 
 
@@ -375,3 +310,25 @@ def test_sigterm_ends_a_worker_that_does_not_train_yet():
         timeout=120,
     )
     assert done.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("precision", "use_xla", "xla", "functions"),
+    [
+        ("float32", "auto", False, False),
+        ("float32", "true", True, False),
+        ("bfloat16", "auto", False, True),
+        ("bfloat16", "true", True, False),
+        ("bfloat16", "false", False, False),
+    ],
+)
+def test_what_xla_compiles_on_a_cpu(
+    monkeypatch, precision, use_xla, xla, functions
+):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    flags = settings.Devices(precision=precision, use_xla=use_xla)
+    opened = devices_lib.open_devices(flags, None)
+    assert opened.uses_xla == xla
+    assert opened.compiles_functions(1000) == functions
+    # Compiling would take longer than it saves.
+    assert not opened.compiles_functions(20)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from finetuning import flags as flags_lib
+from finetuning import learner as learners
 from foundation import config_flags, errors
-from jobs import assembly, run_config
 from training import optimizers, settings
 
 SHAPES = {
@@ -60,7 +61,6 @@ def numpy_run(
     beta_2=0.999,
     epsilon=1e-6,
     clip_norm=1.0,
-    not_adapted=(),
 ):
     """The optimizers written out in float64."""
     weights, gradients = draws()
@@ -80,7 +80,7 @@ def numpy_run(
             update = m_hat / (np.sqrt(v_hat) + epsilon)
             if path not in NO_DECAY:
                 update = update + weight_decay * w
-            if rule == "lamb" and path not in not_adapted:
+            if rule == "lamb":
                 norms = np.linalg.norm(w), np.linalg.norm(update)
                 if min(norms) > 0:
                     rate = rate * norms[0] / norms[1]
@@ -155,7 +155,7 @@ def test_every_flag_of_the_optimizer_has_its_place_in_the_formula(
     name, clip_norm
 ):
     config = config_flags.build(
-        run_config.RunConfig,
+        flags_lib.RunFlags,
         output_dir="out",
         optimizer=name,
         weight_decay_rate=0.1,
@@ -163,12 +163,11 @@ def test_every_flag_of_the_optimizer_has_its_place_in_the_formula(
         adam_beta_2=0.95,
         adam_epsilon=1e-3,
         bias_correction=name == "adamw",
-        lamb_exclude_bias_and_norm=name == "lamb",
         clip_norm=0.0 if clip_norm == np.inf else clip_norm,
     )
     weights, gradients = draws()
     variables = keras_variables(weights)
-    learner = assembly.make_learner(
+    learner = learners.make_learner(
         config,
         None,
         types.SimpleNamespace(trainable_variables=variables),
@@ -185,7 +184,6 @@ def test_every_flag_of_the_optimizer_has_its_place_in_the_formula(
         beta_2=0.95,
         epsilon=1e-3,
         clip_norm=clip_norm,
-        not_adapted=NO_DECAY,
     )
     run(learner.optimizer, gradients)
     for variable in variables:
@@ -194,23 +192,23 @@ def test_every_flag_of_the_optimizer_has_its_place_in_the_formula(
         )
 
 
-def frozen_run(**flags):
-    flags = config_flags.build(settings.Optimizer, **flags)
-    weights, gradients = draws()
-    variables = keras_variables(weights)
-    model = types.SimpleNamespace(trainable_variables=variables)
-    trained = assembly.trained_variables(flags, model)
+def frozen_run(freeze_layers):
+    variables = keras_variables(draws()[0])
+    model = types.SimpleNamespace(
+        trainable_variables=variables, bert=types.SimpleNamespace(blocks=[None])
+    )
+    trained = learners.trained_variables(model, freeze_layers)
     return {v.path for v in variables} - {v.path for v in trained}
 
 
 def test_frozen_variables_are_not_trained():
     layer = {path for path in SHAPES if "layer_0" in path}
     embeddings = {"bert/embeddings/word_embeddings"}
-    assert not frozen_run()
-    assert frozen_run(freeze_layers=0) == embeddings
-    assert frozen_run(freeze_layers=1) == layer | embeddings
+    assert not frozen_run(None)
+    assert frozen_run(0) == embeddings
+    assert frozen_run(1) == layer | embeddings
     with pytest.raises(errors.InputError, match="--freeze_layers=2: the model"):
-        frozen_run(freeze_layers=2)
+        frozen_run(2)
 
 
 def test_defaults_are_the_released_ones():

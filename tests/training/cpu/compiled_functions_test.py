@@ -4,7 +4,6 @@ python -m pytest tests/training/cpu/compiled_functions_test.py
 """
 
 import functools
-import types
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import tensorflow as tf
 
 from data import examples
 from foundation import replacement
-from jobs import assembly
 from modeling import layers
 from modeling.config import BertConfig
 from tasks.classification import objective
@@ -165,22 +163,3 @@ def test_a_step_calls_the_compiled_functions(monkeypatch, recompute):
     assert compiled_functions.COMPILED < set(seen)
     # The attention of one block, a second time in the backward pass.
     assert seen.count("softmax") == (1 if recompute == "none" else 2)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "use_xla", "steps", "expected"),
-    [
-        ("bfloat16", "auto", 1000, True),
-        ("float32", "auto", 1000, False),
-        ("bfloat16", "false", 1000, False),
-        # The complete step is compiled then.
-        ("bfloat16", "true", 1000, False),
-        # Compiling would take longer than it saves.
-        ("bfloat16", "auto", 20, False),
-    ],
-)
-def test_functions_are_compiled_in_long_bfloat16_runs(
-    dtype, use_xla, steps, expected
-):
-    config = types.SimpleNamespace(precision=dtype, use_xla=use_xla)
-    assert assembly.compiles_functions(config, steps) == expected
