@@ -8,7 +8,6 @@ import json
 import pathlib
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -235,40 +234,6 @@ def test_temporary_files_of_shards_in_a_bucket_are_named(
         in_process(corpus, *flags, "--num_workers=1")
     assert f"Temporary files: {tmp_path}/pretraining-data-" in caplog.text
     assert not list(tmp_path.iterdir())
-
-
-def mount(folder, size):
-    """Mounts a small file system; skips where that is not allowed."""
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
-    if shutil.which("mount") is None or subprocess.run(command).returncode:
-        pytest.skip("needs the right to mount a small file system")
-
-
-@pytest.mark.parametrize("size", ["100k", "400k", "3m"])
-def test_a_full_disk_ends_in_one_line_and_leaves_no_shard(
-    corpus, tmp_path, capfd, size
-):
-    """Full at tokenizing, pairing, writing; with room, the command ends."""
-    folder = tmp_path / "small"
-    mount(folder, size)
-    try:
-        flags = [
-            f"--output_prefix={folder}/x",
-            "--num_shards=1",
-            "--num_workers=1",
-        ]
-        line = refused(corpus, capfd, *flags)
-        assert f"No space left on device: '{folder}/" in line
-        names = [path.name for path in folder.rglob("*") if path.is_file()]
-        assert not [x for x in names if x.startswith("x-")], names
-        assert not [x for x in names if x.endswith(".incomplete")], names
-        room = ["mount", "-o", "remount,size=64m", folder]
-        subprocess.run(room, check=True)
-        in_process(corpus, *flags)
-        assert len(list(folder.glob("x-*"))) == 1
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def test_after_too_many_shards_fewer_are_made(corpus, tmp_path, capfd):
