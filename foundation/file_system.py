@@ -11,7 +11,6 @@ remote files to code that reads disks only.
 
 import bz2
 import contextlib
-import errno
 import functools
 import glob
 import gzip
@@ -21,25 +20,19 @@ import json
 import os
 import re
 import shutil
-import stat
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
-from absl import logging
-
 from foundation import errors
 
 BinaryFile = io.RawIOBase | io.BufferedIOBase
-_FIRST_BYTES = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
-COMPRESSED = tuple(_FIRST_BYTES)
+COMPRESSED = (".gz", ".bz2", ".zst")
 # Special in the patterns of TensorFlow's glob.
 PATTERN = re.compile(r"[*?[\\]")
 # Stands in a checkout for a file that Git LFS has not fetched.
 _POINTER = b"version https://git-lfs"
-# What the system answers about paths where nothing is or can be.
-_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 _BLOCK_BYTES = 1 << 22
 _MOST_COMMAS = 8  # Of a name. A bucket needs requests for each.
 
@@ -58,42 +51,23 @@ def refuse_remote(path: str, flag: str, because: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Returns whether there is a file or a folder.
-
-    Raises:
-      OSError: the system cannot tell, as on a disk that fails. What is there
-        must not be taken for missing, and made again.
-    """
-    return gfile().exists(path) if is_remote(path) else bool(_mode(path))
+    """Returns whether there is a file or a folder."""
+    return gfile().exists(path) if is_remote(path) else os.path.exists(path)
 
 
 def is_file(path: str) -> bool:
-    """Returns whether there is a file; see `exists`."""
+    """Returns whether there is a file."""
     return exists(path) and not is_folder(path)
 
 
 def is_regular(path: str) -> bool:
     """Returns whether there is a file that can be read twice, no pipe."""
-    return is_file(path) if is_remote(path) else stat.S_ISREG(_mode(path))
+    return is_file(path) if is_remote(path) else os.path.isfile(path)
 
 
 def is_folder(path: str) -> bool:
-    """Returns whether there is a folder; see `exists`."""
-    if is_remote(path):
-        return gfile().isdir(path)
-    return stat.S_ISDIR(_mode(path))
-
-
-def _mode(path: str) -> int:
-    """Returns the system's mode of a path on a disk, 0 if nothing is there."""
-    try:
-        return os.stat(path).st_mode
-    except ValueError:  # A null character.
-        return 0
-    except OSError as error:
-        if error.errno in _NOTHING_THERE:
-            return 0
-        raise
+    """Returns whether there is a folder."""
+    return gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
 def entries(folder: str) -> list[str]:
@@ -134,7 +108,7 @@ def find_files(patterns: str, flag: str = "input_file") -> list[str]:
         by_place.setdefault(real(path), path)
     if len(by_place) < len(paths):
         again = errors.repeated(map(real, paths))
-        logging.warning(
+        errors.warn_once(
             f"--{flag}: names {len(paths) - len(by_place)} file(s) again, e.g. "
             f"{again}; each file is read once"
         )
@@ -203,12 +177,8 @@ def check_output(path: str, flag: str) -> None:
     if path.endswith("/") or is_folder(path):
         raise errors.InputError(f"--{flag}={path}: is a directory, not a file")
     folder = os.path.dirname(path) or "."
-    try:
-        make_folder(folder)
-    except OSError as error:
-        raise errors.InputError(
-            f"--{flag}={path}: its directory cannot be made: {error.strerror}"
-        ) from None
+    check_output_folder(folder, flag)
+    make_folder(folder)
     if not is_remote(path) and not os.access(folder, os.W_OK):
         raise errors.InputError(
             f"--{flag}={path}: no permission to write to its directory"
@@ -224,16 +194,16 @@ def check_output_folder(path: str, flag: str) -> None:
     """
     if is_remote(path):
         return
-    folder = parent = os.path.abspath(path)
-    while not os.path.lexists(parent):
-        parent = os.path.dirname(parent)
-    if not os.path.isdir(parent):
+    given = folder = os.path.abspath(path)
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
         raise errors.InputError(
-            f"--{flag}={path}: {parent} is a file, not a directory"
+            f"--{flag}={path}: {folder} is a file, not a directory"
         )
-    if parent != folder and not os.access(parent, os.W_OK | os.X_OK):
+    if folder != given and not os.access(folder, os.W_OK | os.X_OK):
         raise errors.InputError(
-            f"--{flag}={path}: {parent} is not writable for this user"
+            f"--{flag}={path}: {folder} is not writable for this user"
         )
 
 
@@ -416,27 +386,14 @@ def decompressed(path: str, raw: BinaryFile) -> Iterator[BinaryFile]:
             yield io.BufferedReader(pa.CompressedInputStream(raw, "zstd"))
         else:
             yield raw
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        _refuse_other_content(path, raw)
+    except (EOFError, zlib.error, OSError) as error:
+        # Those of decompressors have no number: "Invalid data stream".
+        if getattr(error, "errno", None) is not None:
+            raise
         raise errors.InputError(
-            f"{path}: the compressed file is cut off or damaged"
+            f"{path}: cut off or damaged, or not compressed as its name says: "
+            f"{error}"
         ) from None
-    except OSError as error:
-        if error.errno is None:  # The decompressor's: "Invalid data stream".
-            _refuse_other_content(path, raw)
-            raise errors.InputError(f"{path}: {error}") from None
-        raise
-
-
-def _refuse_other_content(path: str, raw: BinaryFile) -> None:
-    """Raises InputError for a damaged file that is not what its name says."""
-    begin = _FIRST_BYTES.get(ending(path), b"")
-    if raw.seekable():
-        raw.seek(0)
-        if raw.read(len(begin)) != begin:
-            raise errors.InputError(
-                f"{path}: not compressed, or in another way than its name says"
-            ) from None
 
 
 def decode(data: bytes, path: str, first_line: int = 1) -> str:
@@ -480,38 +437,16 @@ def read_json(path: str) -> Any:
 
 
 def parse_json(data: bytes, path: str) -> Any:
-    """Returns the value of a JSON file's bytes; see `read_json`.
-
-    Warns of a key that occurs twice in an object: the last value is read.
-    """
+    """Returns the value of a JSON file's bytes; see `read_json`."""
     text = decode(data, path).removeprefix("\ufeff")
-
-    def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = dict(pairs)
-        if len(values) < len(pairs):
-            key = errors.repeated(key for key, _ in pairs)
-            errors.warn_once(
-                f"{path}: the key {key!r} occurs twice in an object; its last "
-                "value is read"
-            )
-        return values
-
     try:
-        return json.loads(text, object_pairs_hook=read_object)
-    except json.JSONDecodeError as error:
-        reason = f"{error.msg} at column {error.colno}"
-        if text and error.pos == 0:
-            line = text.splitlines()[0]
-            reason = f"the file begins with {line[:40]!r}"
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line, reason = getattr(error, "lineno", 1), getattr(error, "msg", error)
+        column = getattr(error, "colno", None)
+        place = f" at column {column}" if column else ""
         raise errors.InputError(
-            f"{path}:{error.lineno}: malformed JSON: {reason}"
-        ) from None
-    except ValueError as error:  # A number of thousands of digits.
-        raise errors.InputError(f"{path}: malformed JSON: {error}") from None
-    except RecursionError:
-        raise errors.InputError(
-            f"{path}: malformed JSON: too many lists and objects within each "
-            "other"
+            f"{path}:{line}: malformed JSON: {reason}{place}"
         ) from None
 
 

@@ -106,29 +106,6 @@ def test_an_error_of_reading_names_the_file():
     assert (caught.value.errno, caught.value.filename) == (errno.EIO, path)
 
 
-def test_only_what_is_not_there_is_missing(tmp_path, monkeypatch):
-    """Not what a failing disk says nothing about."""
-    file = tmp_path / "a"
-    file.touch()
-    (tmp_path / "loop").symlink_to("loop")
-    asked = (
-        *(file_system.exists, file_system.is_file, file_system.is_folder),
-        file_system.is_regular,
-    )
-    for name in ("b", "a/b", "a\0b", "a" * 999, "loop"):
-        assert not any(ask(str(tmp_path / name)) for ask in asked)
-    assert [ask(str(file)) for ask in asked] == [True, True, False, True]
-
-    def fail(path):
-        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-
-    monkeypatch.setattr(os, "stat", fail)
-    for ask in asked:
-        with pytest.raises(OSError) as caught:
-            ask(str(file))
-        assert caught.value.filename == str(file)
-
-
 def test_a_digest_is_that_of_the_bytes(folder):
     atomic.write_bytes(f"{folder}/a", b"\x00\xff" * 3_000_000)
     expected = hashlib.sha256(b"\x00\xff" * 3_000_000).hexdigest()
@@ -173,16 +150,16 @@ def test_what_is_no_file_is_named(tmp_path, name):
     [
         ("a.json", b'{"a":\n "\xff"}', ":2: not UTF-8 text"),
         ("a.json", b'{"a":\n {,', ":2: malformed JSON: .* at column 3"),
-        ("a.csv", b"text,label\n", ":1: malformed JSON: .* with 'text,label'"),
+        ("a.csv", b"text,label\n", ":1: malformed JSON: Expecting value"),
         ("a.json", b"", ":1: malformed JSON: Expecting value at column 1"),
-        ("a.json", b"[" * 200000, ": malformed JSON: .* within each other"),
-        ("a.json.gz", gzip.compress(b"[1, 2, 3]")[:-9], ": .* cut off"),
-        ("a.json.gz", b"[]", ": not compressed, or in another way"),
-        ("a.json.gz", bz2.compress(b"[]"), ": not .* another way"),
-        ("a.json.bz2", bz2.compress(b"[1, 2, 3]")[:-9], ": .* cut off"),
-        ("a.json.bz2", b"[]", ": not compressed, or in another way"),
-        ("a.json.zst", b"\x28\xb5\x2f\xfd", ": Truncated"),
-        ("a.json.zst", b"[]", ": not compressed, or in another way"),
+        ("a.json", b"[" * 200000, ":1: malformed JSON: .*recursion"),
+        ("a.json.gz", gzip.compress(b"[1, 2, 3]")[:-9], ": cut off"),
+        ("a.json.gz", b"[]", ": cut off or .* not compressed as its"),
+        ("a.json.gz", bz2.compress(b"[]"), ": .*or not compressed"),
+        ("a.json.bz2", bz2.compress(b"[1, 2, 3]")[:-9], ": cut off"),
+        ("a.json.bz2", b"[]", ": cut off or .* not compressed as its"),
+        ("a.json.zst", b"\x28\xb5\x2f\xfd", ": cut off.*Truncated"),
+        ("a.json.zst", b"[]", ": cut off or .* not compressed as its"),
     ],
     ids=(
         "bytes json csv empty depth gz no_gz bz2_as_gz bz2 no_bz2 zst no_zst"
@@ -192,14 +169,6 @@ def test_what_cannot_be_read_is_named(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(errors.InputError, match=name + message):
         file_system.read_json(str(tmp_path / name))
-
-
-def test_a_key_that_occurs_twice_is_logged(tmp_path, caplog):
-    (tmp_path / "a.json").write_text('{"a": [{"b": 1, "c": 2, "b": 3}]}')
-    with caplog.at_level("WARNING", logger="absl"):
-        values = file_system.read_json(str(tmp_path / "a.json"))
-    assert values == {"a": [{"b": 3, "c": 2}]}
-    assert "a.json: the key 'b' occurs twice in an object" in caplog.text
 
 
 def test_a_path_of_tensorflows_file_systems_is_read_by_it(tmp_path):
