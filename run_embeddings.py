@@ -23,24 +23,16 @@ sentence-transformers opens output_dir, and so do export_model.py, serve.py and
 extract_features.py. A run that was stopped continues from its last checkpoint.
 """
 
+from finetuning.run import run
 from foundation import config_flags
-from tasks.embeddings.settings import EmbeddingsConfig
-
-config_flags.parse_early(EmbeddingsConfig, __name__)
-
-from tasks.embeddings import early_checks
-
-config_flags.check_early(EmbeddingsConfig, __name__, early_checks.check)
-
-import foundation.tensorflow_setup  # noqa: F401
-from jobs import runner
-from tasks.embeddings.task import EmbeddingsTask
+from tasks.embeddings.settings import EmbeddingsFlags
+from tasks.embeddings.task import Embeddings
 
 
-def main(config: EmbeddingsConfig) -> None:
+def main(flags: EmbeddingsFlags) -> None:
     """Trains, evaluates and predicts, as the flags say."""
-    runner.run(config, EmbeddingsTask)
+    run(Embeddings, flags)
 
 
 if __name__ == "__main__":
-    config_flags.run(EmbeddingsConfig, main)
+    config_flags.run(EmbeddingsFlags, main)

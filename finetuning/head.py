@@ -11,8 +11,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from data.tokenization import wordpiece
 from modeling import losses
 from modeling.config import BertConfig
+from weights import model_directory
 
 _TEACHER = "teacher_"  # Prefix of a teacher's outputs among the features.
 _SOFT_LOSS = "distillation_loss"
@@ -85,6 +87,18 @@ class Head:
     def constants(self, model: keras.Model) -> dict[str, Any]:
         """Returns arrays of the weights that Task.decode needs, by name."""
         return {}
+
+    def save(
+        self, model: Any, directory: str, tokenizer: wordpiece.Tokenizer
+    ) -> None:
+        """Writes a model directory that transformers reads."""
+        model_directory.save(
+            model,
+            directory,
+            tokenizer,
+            labels=self.labels,
+            problem_type=self.problem_type,
+        )
 
     # What training.step calls.
 

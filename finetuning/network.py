@@ -17,7 +17,7 @@ from finetuning import head as heads
 from foundation import errors
 from modeling.config import BertConfig
 from training import inference, loop
-from weights import model_directory, pretrained
+from weights import pretrained
 
 
 class Network:
@@ -160,13 +160,7 @@ class Network:
 
     def save(self, directory: str, tokenizer: wordpiece.Tokenizer) -> None:
         """Writes a model directory that transformers reads."""
-        model_directory.save(
-            self.model,
-            directory,
-            tokenizer,
-            labels=self.head.labels,
-            problem_type=self.head.problem_type,
-        )
+        self.head.save(self.model, directory, tokenizer)
 
 
 def by_token(

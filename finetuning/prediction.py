@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent import futures
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -123,7 +123,11 @@ def predict(
             ) as temporary,
             open(temporary, "wb") as file,
         ):
-            file.writelines(_joined(layout, paths))
+            parts = (_read(path, layout.part) for path in paths)
+            if layout.write is not None:
+                layout.write(file, parts)
+            else:
+                file.writelines(_joined(layout, parts))
     evaluation = task.finish(
         examples, lambda part: b"".join(_read(x, part) for x in paths)
     )
@@ -232,10 +236,10 @@ def _read(path: str, part: str) -> bytes:
     return msgspec.msgpack.decode(data, type=dict[str, bytes]).get(part, b"")
 
 
-def _joined(layout: tasks.Layout, paths: Sequence[str]) -> Iterator[bytes]:
+def _joined(layout: tasks.Layout, parts: Iterator[bytes]) -> Iterator[bytes]:
     yield layout.begin
     is_first = True
-    for part in (_read(path, layout.part) for path in paths):
+    for part in parts:
         if part and not is_first:
             yield layout.between
         is_first = is_first and not part

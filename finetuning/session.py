@@ -145,7 +145,7 @@ class Session:
         cache = features_lib.FeatureCache(
             self.flags.output_dir if has_records else None,
             "_".join(filter(None, [_RECORDS[kind], suffix])),
-            task.records,
+            task.records_of(split),
             task.tokenizer,
             {"examples": examples.summary.digest, **task.settings},
         )

@@ -17,7 +17,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -117,12 +117,16 @@ class Encoded:
 
 
 class Layout(NamedTuple):
-    """How a file is joined from one part of each block of predictions."""
+    """How a file is joined from one part of each block of predictions.
+
+    `write`, if there is one, writes another form of file from all parts.
+    """
 
     part: str
     begin: bytes = b""
     between: bytes = b""
     end: bytes = b""
+    write: Callable[[BinaryIO, Iterator[bytes]], None] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -285,6 +289,10 @@ class Task:
         """The schema of train.tf_record."""
         return schema.classification(self.flags.max_seq_length, self.record)
 
+    def records_of(self, split: str) -> schema.Schema:
+        """Returns the schema of the records of a set."""
+        return self.records
+
     @property
     def settings(self) -> dict[str, Any]:
         """What sequences and targets depend on, besides texts and tokenizer."""
@@ -334,11 +342,16 @@ class Task:
             row_splits=splits,
             ragged=ragged,
             dense=dense,
-            num_choices=counts[0] if self.sequences == "choices" else 0,
+            num_choices=self._num_choices(counts),
             window_splits=windows if self.sequences == "windows" else None,
         )
         self.model.start.check_segments(features)
         return features
+
+    def _num_choices(self, counts: Sequence[int]) -> int:
+        """Returns the sequences of each example; 0 for single ones."""
+        is_one = self.sequences != "choices" or not counts or counts[0] == 1
+        return 0 if is_one else counts[0]
 
     # What was read, as it was understood.
 

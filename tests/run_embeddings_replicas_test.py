@@ -28,7 +28,7 @@ def test_two_replicas_with_gradient_caches_train_as_one(tmp_path):
     (tmp_path / "lines.txt").write_text("\n".join(texts) + "\n")
     replica_runs.run(
         run_embeddings,
-        run_embeddings.EmbeddingsConfig,
+        run_embeddings.EmbeddingsFlags,
         tmp_path,
         "--do_train",
         "--do_predict",

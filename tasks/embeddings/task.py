@@ -1,260 +1,216 @@
-"""Sentence embeddings for the runner: their sets, files, card and report."""
+"""Sentence embeddings: a vector of each text, near those of similar texts.
 
-import dataclasses
+    eval_results.txt    correlations, or recalls and MRR
+    report.html         the pairs whose cosines contradict the set most
+    embeddings.npz      "embedding": float32 [N, H], of the lines of --test_file
+
+sentence-transformers opens the model directory.
+"""
+
+import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 import scipy.stats
 from absl import logging
 from markupsafe import Markup
 
-from data import features as features_lib
 from data import schema, text_files
-from data.examples import Example
-from data.features import Features
-from data.tokenization import wordpiece
-from foundation import atomic, config_flags, errors
-from jobs import report, run_directory, streaming
-from jobs.outputs import Card, Description, Outputs, Scores
-from jobs.source import ModelSource
-from jobs.task_model import TaskModel
-from tasks.embeddings import objective, text_groups
-from tasks.embeddings.settings import EmbeddingsConfig
-from training import metric_writer
-from weights import kinds, model_directory, sentence_modules
+from finetuning import given_model
+from finetuning import task as tasks
+from foundation import config_flags, errors, file_system
+from tasks.embeddings import metrics, text_groups
+from tasks.embeddings.settings import EmbeddingsFlags
+from tasks.embeddings.text_groups import Group
+from weights import sentence_modules
 
-TRAIN, DEV = "train", "dev"
-VECTORS = "embeddings.npz"
-_KIND = kinds.KINDS[kinds.SENTENCE_EMBEDDING]
+_VECTORS = "embedding"
+_FEW_POSITIVES = 0.5  # Different ones per example.
 _MAX_PAIRS = 20  # In the report.
 _MAX_CHARACTERS = 300  # Of each of their texts.
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """The metrics of the development set, and its pairs.
+class Embeddings(tasks.Task):
+    """The vectors of texts."""
 
-    Attributes:
-      values: the metrics.
-      cosines: [N], of each pair, without hard negatives.
-      scores: [N], or None for pairs without scores.
-    """
+    Flags, sequences = EmbeddingsFlags, "choices"
+    score_note = "The score is Spearman's correlation, or the MRR."
 
-    values: Mapping[str, float]
-    cosines: np.ndarray
-    scores: np.ndarray | None
-
-
-class EmbeddingsTask:
-    """The sets of embeddings; see jobs.task.Task."""
-
-    dev_splits = (DEV,)
-    num_examples = None
-
-    def __init__(self, config: EmbeddingsConfig, source: ModelSource):
-        """Reads and checks the sets that are used.
-
-        Raises:
-          InputError: a flag, a file or the model does not fit.
-        """
-        files = config.used_files
-        self._sets = {
-            split: text_groups.open_groups(
-                files[f"{split}_file"], f"--{split}_file"
-            )
-            for split in (TRAIN, DEV)
-            if f"{split}_file" in files
-        }
-        for groups in self._sets.values():
-            groups.texts.check()
-        if TRAIN in self._sets:
-            _check_flags(config, self._sets[TRAIN])
-        self._lines = None
-        if "test_file" in files:
-            self._lines = text_files.open_lines(files["test_file"])
-        source.warn_of_other_flags({"max_seq_length": config.max_seq_length})
-        self._config = config
-        self._tokenizer = source.start.tokenizer
-        self.objective = objective.EmbeddingObjective(
-            config=source.start.config,
-            modules=_modules(config, source),
-            scale=config.vectors.scale,
-            cache_size=config.vectors.gradient_cache_size,
-        )
-        self.max_seq_length = config.max_seq_length
-        self.evaluates_at_end = config.do_eval
+    def __init__(self, flags: EmbeddingsFlags, model: given_model.GivenModel):
+        """See Task."""
+        self._columns: dict[str, text_groups.Columns] = {}
+        self.modules = _modules(flags, model)
+        super().__init__(flags, model)
+        if flags.do_train:
+            _check_flags(flags, self._columns["train"])
 
     @property
-    def data_settings(self) -> dict[str, Any]:
-        """See jobs.task.Task."""
-        if TRAIN not in self._sets:
-            return {}
-        return {"train_file": self._sets[TRAIN].texts.digest}
+    def title(self) -> str:  # type: ignore[override]
+        """See Task."""
+        path = self.model.record.flags.get("train_file")
+        path = self.flags.train_file or path or self.flags.dev_file or ""
+        return f"sentence embedding: {os.path.basename(path.rstrip('/'))}"
 
-    @property
-    def evaluation_settings(self) -> dict[str, Any]:
-        """See jobs.task.Task."""
-        return {"dev_file": self._sets[DEV].texts.digest}
+    # From files to numbers.
 
-    def features(self, split: str, records_dir: str | None) -> Features:
-        """See jobs.task.Task."""
-        groups = self._sets[split]
+    def open(self, split: str) -> tasks.Examples:
+        """See Task."""
+        flags, flag = self.flags, f"{split}_file"
+        path = getattr(flags, flag)
+        if path is None:
+            raise errors.InputError(f"--{flag} is required")
+        if split == "test":
+            if path == tasks.STANDARD_INPUT:
+                raise errors.InputError(
+                    "--test_file=-: extract_features.py reads standard input"
+                )
+            path = text_files.find(path)
+            read = functools.partial(text_groups.read_lines, path)
+            return tasks.Examples(path, read)
         # Correlations do not depend on the largest score.
-        is_train = split == TRAIN
-        largest = self._config.files.max_score if is_train else None
-
-        cache = features_lib.FeatureCache(
-            records_dir,
-            {TRAIN: "train", DEV: "eval"}[split],
-            schema.text_groups(
-                self.max_seq_length,
-                groups.num_texts,
-                have_scores=groups.have_scores,
-            ),
-            self._tokenizer,
-            {"texts": groups.texts.digest, "max_score": largest},
+        max_score = flags.max_score if split == "train" else None
+        examples, self._columns[split] = text_groups.open_groups(
+            path, f"--{flag}", max_score=max_score
         )
-        if (stored := cache.read()) is not None:
-            return stored
-        texts = [t for x in groups.texts for t in (x.first, *x.second)]
-        statistics = features_lib.TokenizationStatistics()
-        with cache.notice():
-            encoded = features_lib.encode_blocks(
-                self._tokenizer,
-                [(texts, None)],
-                max_seq_length=self.max_seq_length,
-                num_choices=groups.num_texts,
-                statistics=statistics,
+        return examples
+
+    def find_labels(self) -> Sequence[str]:
+        """See Task; vectors have no names."""
+        return ()
+
+    def check(self, example: Group) -> None:
+        """Does nothing: the reader has checked the score."""
+
+    def encode(self, example: Group) -> Sequence[tasks.Tokens]:
+        """See Task."""
+        length = self.flags.max_seq_length
+        return [
+            tasks.sequence(
+                self.tokenizer,
+                tasks.token_ids(self.tokenizer, text),
+                (),
+                length,
             )
-        statistics.warn(f"{split} set", self.max_seq_length)
-        if groups.have_scores:
-            scores = groups.scores(largest)
-            encoded = dataclasses.replace(encoded, dense={"label_ids": scores})
-        cache.write(encoded)
-        return encoded
+            for text in example.texts
+        ]
+
+    def targets(
+        self, example: Group, sequences: Sequence[Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        """See Task."""
+        if example.label is None:
+            return []
+        return [{"label_ids": np.array([example.label], np.float32)}]
+
+    def records_of(self, split: str) -> schema.Schema:
+        """See Task."""
+        columns = self._columns[split]
+        return schema.text_groups(
+            self.flags.max_seq_length,
+            columns.num_texts,
+            have_scores=columns.kind == text_groups.SCORES,
+        )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See Task."""
+        modules = self.modules
+        return {
+            **super().settings,
+            "max_score": self.flags.max_score,
+            "pooling": modules.pooling,
+            "normalize": modules.normalize,
+        }
+
+    def remarks(self, examples: tasks.Examples) -> Iterator[str]:
+        """See Task."""
+        yield from super().remarks(examples)
+        if examples.summary.first.label is None:
+            groups = (x.texts for x in examples if len(x.texts) > 1)
+            positives = {texts[1] for texts in groups}
+            count = examples.summary.count
+            if positives and len(positives) < _FEW_POSITIVES * count:
+                yield (
+                    f"{len(positives)} different positives in {count} "
+                    "examples: the same text is a negative of other anchors"
+                )
+
+    # With TensorFlow.
+
+    def head(self) -> Any:
+        """See Task."""
+        from tasks.embeddings import heads
+
+        return heads.VectorHead(
+            self.modules,
+            scale=self.flags.scale,
+            cache_size=self.flags.gradient_cache_size,
+        )
+
+    # From outputs to results.
+
+    def files(self, split: str) -> Mapping[str, tasks.Layout]:
+        """See Task."""
+        size = self.modules.vector_size(self.model.config.hidden_size)
+        shape = self.sets[split].summary.count, size
+        write = functools.partial(_write_npz, shape)
+        return {"embeddings.npz": tasks.Layout("vectors", write=write)}
+
+    def decode(
+        self, encoded: tasks.Encoded, outputs: Mapping[str, np.ndarray]
+    ) -> dict[str, bytes]:
+        """See Task."""
+        return {"vectors": outputs[_VECTORS].astype("<f4").tobytes()}
 
     def evaluate(
-        self, task_model: TaskModel, features: Mapping[str, Features]
-    ) -> Evaluation:
-        """See jobs.task.Task."""
-        features_of_set = features[DEV]
-        size = self._config.eval_batch_size
-        vectors = task_model.predict(features_of_set, size)[objective.VECTORS]
-        groups = self._sets[DEV]
-        cosines = objective.pair_cosines(vectors)
-        if groups.have_scores:
-            labels = features_of_set.dense["label_ids"]
-            values = objective.correlations(vectors, labels)
-            return Evaluation(values, cosines, labels[:, 0])
-        values = objective.retrieval(list(groups.texts), vectors)
-        return Evaluation(values, cosines, None)
-
-    def save(
         self,
-        model: Any,
-        directory: str,
-        tokenizer: wordpiece.Tokenizer | None,
-        *,
-        is_same: bool = False,
-    ) -> None:
-        """See jobs.task.Task."""
-        del is_same
-        size = self.objective.config.hidden_size
-        sentence_modules.write(directory, self.objective.modules, size)
-        model_directory.save(model, directory, tokenizer)
-
-    def card(self, flags: Mapping[str, Any]) -> Card:
-        """See jobs.task.Task."""
-        return Card(
-            title=f"BERT for {self._title(flags)}",
-            data={TRAIN: self._sets[TRAIN].describe()},
-            pipeline_tag=_KIND.pipeline_tag,
+        examples: tasks.Examples,
+        encoded: tasks.Encoded,
+        outputs: Mapping[str, np.ndarray],
+    ) -> tasks.Evaluation:
+        """See Task."""
+        vectors, groups = outputs[_VECTORS], encoded.examples
+        cosines, scores = metrics.pair_cosines(vectors), None
+        if groups[0].label is None:
+            values = metrics.retrieval(groups, vectors)
+        else:
+            scores = encoded.features.dense["label_ids"]
+            values = metrics.correlations(vectors, scores)
+        return tasks.Evaluation(
+            values=values,
+            sections=lambda: [_worst_pairs(groups, cosines, scores)],
         )
 
-    def _title(self, flags: Mapping[str, Any]) -> str:
-        path = flags.get("train_file") or self._sets[DEV].texts.path
-        return f"{_KIND.title}: {os.path.basename(path.rstrip('/'))}"
 
-    def scores(self, values: Mapping[str, float], step: int) -> Scores:
-        """See jobs.task.Task."""
-        groups = self._sets[DEV]
-        return Scores(
-            name=DEV,
-            set_name=run_directory.set_name([groups.texts.path]),
-            data={DEV: groups.describe()},
-            values=run_directory.eval_results(values, step),
-        )
-
-    def describe(
-        self, evaluation: Evaluation, step: int, flags: Mapping[str, Any]
-    ) -> Description:
-        """See jobs.task.Task."""
-        groups, values = self._sets[DEV], evaluation.values
-        in_words = metric_writer.name_in_words
-        panels = {"Loss": ("train/loss",), "Accuracy": ("train/accuracy",)}
-        # The score is one of the others.
-        shown = {k: x for k, x in values.items() if k != "score"}
-        for name in shown:
-            title = report.capitalized(in_words(name))
-            panels[title] = (f"eval/{name}",)
-        panels["Learning rate"] = ("train/learning_rate",)
-        name = os.path.basename(groups.texts.path.rstrip("/"))
-        return Description(
-            scores=self.scores(values, step),
-            digest=groups.texts.digest,
-            title=self._title(flags),
-            panels=[report.Panel(k, tags) for k, tags in panels.items()],
-            sections=[_worst_pairs(groups.texts, evaluation)],
-            facts={
-                **{in_words(k): x for k, x in shown.items()},
-                f"examples of {name}": groups.texts.count,
-                "training steps": step,
-            },
-        )
-
-    def complete_training(self, task_model: TaskModel, output: Outputs) -> None:
-        """Does nothing: the model is complete."""
-
-    def predicted_sets(
-        self, task_model: TaskModel, step: int
-    ) -> Iterator["TextSet"]:
-        """See jobs.task.Task."""
-        del step
-        if self._lines is not None:
-            yield TextSet(self, self._lines, task_model)
-
-    def prompt(self, task_model: TaskModel) -> None:
-        """Does nothing: extract_features.py reads typed lines."""
-
-
-def _check_flags(
-    config: EmbeddingsConfig, train: text_groups.TextGroups
-) -> None:
+def _check_flags(flags: EmbeddingsFlags, train: text_groups.Columns) -> None:
     """Refuses flags of the other loss, and pairs without negatives.
 
     Raises:
       InputError: names the flag.
     """
-    flag = "scale" if train.have_scores else "max_score"
-    if flag in config_flags.given(config):
-        kind = "has" if train.have_scores else "does not have"
+    have_scores = train.kind == text_groups.SCORES
+    flag = "scale" if have_scores else "max_score"
+    if flag in config_flags.given(flags):
         raise errors.InputError(
-            f"--{flag}: has no effect, as --train_file={train.texts.path} "
-            f"{kind} scores"
+            f"--{flag}: has no effect, as --train_file={flags.train_file} "
+            f"{'has' if have_scores else 'does not have'} scores"
         )
-    if config.vectors.scale < 1:
+    if flags.scale < 1:
         logging.warning(
             "--scale=%g is a factor on cosines; the temperature %g is "
             "--scale=%g",
-            config.vectors.scale,
-            config.vectors.scale,
-            1 / config.vectors.scale,
+            flags.scale,
+            flags.scale,
+            1 / flags.scale,
         )
-    steps = config.loop.gradient_accumulation_steps
-    size = min(config.grid.train_batch_size)
-    if train.num_texts == 2 and not train.have_scores and size <= steps:
+    steps, size = (
+        flags.loop.gradient_accumulation_steps,
+        min(flags.train_batch_size),
+    )
+    if train.num_texts == 2 and not have_scores and size <= steps:
         raise errors.InputError(
             f"--train_batch_size={size}: a pair is compared with the others of "
             "its batch, so at least two are computed at once (here "
@@ -263,16 +219,17 @@ def _check_flags(
 
 
 def _modules(
-    config: EmbeddingsConfig, source: ModelSource
+    flags: EmbeddingsFlags, model: given_model.GivenModel
 ) -> sentence_modules.SentenceModules:
     """Returns how vectors are made, by the flags, else by the model's files."""
-    flags = config.vectors
-    modules = sentence_modules.SentenceModules(
-        normalize=source.stored.get("normalize", True),
-        pooling=source.stored.get("pooling", "mean"),
-    )
-    if source.folder is not None and not source.stored:
-        stored = sentence_modules.read(source.folder)
+    modules = sentence_modules.SentenceModules(normalize=True, pooling="mean")
+    if model.unfinished_dir is not None:
+        read = model.record.made_from
+        modules = sentence_modules.SentenceModules(
+            normalize=read["normalize"], pooling=read["pooling"]
+        )
+    elif model.weights is not None:
+        stored = sentence_modules.read(file_system.folder_of(model.weights))
         modules = modules if stored.folder is None else stored
     if modules.dense or modules.truncate_dim:
         what = "dense layers" if modules.dense else "truncate_dim in its files"
@@ -283,15 +240,29 @@ def _modules(
     return modules.with_flags(
         pooling=flags.pooling,
         normalize=flags.normalize,
-        max_seq_length=config.max_seq_length,
+        max_seq_length=flags.max_seq_length,
     )
 
 
+def _write_npz(
+    shape: tuple[int, int], file: BinaryIO, parts: Iterator[bytes]
+) -> None:
+    """Writes the file that np.savez would, in the memory of one part."""
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    with (
+        zipfile.ZipFile(file, "w") as archive,
+        archive.open(f"{_VECTORS}.npy", "w", force_zip64=True) as entry,
+    ):
+        np.lib.format.write_array_header_1_0(entry, header)
+        entry.writelines(parts)
+
+
 def _worst_pairs(
-    texts: Iterable[Example], evaluation: Evaluation
-) -> report.Section:
+    groups: Sequence[Group], cosines: np.ndarray, scores: np.ndarray | None
+) -> Any:
     """Shows the pairs whose cosines contradict the set most."""
-    cosines, scores = evaluation.cosines, evaluation.scores
+    from finetuning import report
+
     if scores is None:
         errors_of_pairs = -cosines
         note = "The pairs with the smallest cosines."
@@ -299,107 +270,14 @@ def _worst_pairs(
     else:
         ranks = scipy.stats.rankdata
         errors_of_pairs = np.abs(ranks(cosines) - ranks(scores))
-        note = "The pairs whose ranks by score and by cosine differ most."
+        note = "The pairs whose ranks by cosine and by score differ most."
         header = ["line", "score", "cosine", "text"]
-    worst = np.argsort(-errors_of_pairs, kind="stable")[:_MAX_PAIRS].tolist()
-    shown = {i: x for i, x in enumerate(texts) if i in set(worst)}
     rows = []
-    for i in worst:
-        where = shown[i].where.rpartition("/")[2]
-        numbers = [] if scores is None else [float(scores[i])]
-        pair = (shown[i].first, shown[i].second[0])
-        text = " | ".join(f"{part:.{_MAX_CHARACTERS}}" for part in pair)
-        rows.append([where, *numbers, float(cosines[i]), text])
+    for i in np.argsort(-errors_of_pairs, kind="stable")[:_MAX_PAIRS].tolist():
+        where = groups[i].where.rpartition("/")[2]
+        texts = [x[:_MAX_CHARACTERS] for x in groups[i].texts[:2]]
+        score = [] if scores is None else [float(scores[i, 0])]
+        cells = [where, *score, float(cosines[i]), " | ".join(texts)]
+        rows.append(cells)
     table = report.table(header, rows)
-    body = Markup("<p>{}</p>").format(note) + table
-    return report.Section("Worst pairs", body)
-
-
-class TextSet:
-    """Lines whose vectors are predicted; see jobs.task.PredictedSet."""
-
-    folder = f"{VECTORS}.incomplete"
-    unit = "lines"
-
-    def __init__(
-        self,
-        task: EmbeddingsTask,
-        lines: text_files.Lines,
-        task_model: TaskModel,
-    ):
-        """Predicts nothing yet."""
-        self._lines, self._task_model = lines, task_model
-        self._modules = task.objective.modules
-        self._max_seq_length = task.max_seq_length
-        self._statistics = features_lib.TokenizationStatistics()
-        self._size = task_model.config.predict_batch_size
-        self.total = lines.total
-        self.block_items = -(-streaming.BLOCK_ITEMS // self._size) * self._size
-
-    @property
-    def stream(self) -> streaming.Stream:
-        """The set itself."""
-        return self
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """See jobs.task.PredictedSet."""
-        return {
-            "max_seq_length": self._max_seq_length,
-            "pooling": self._modules.pooling,
-            "normalize": self._modules.normalize,
-        }
-
-    def read(self) -> Iterable[str]:
-        """Returns the texts of the lines."""
-        return (line.text.strip() for line in self._lines.read())
-
-    def key(self, item: str) -> str:
-        """Returns the text."""
-        return item
-
-    def rows_of(self, item: str) -> int:
-        """Returns 1."""
-        del item
-        return 1
-
-    def encode(self, items: Sequence[str]) -> Features:
-        """Tokenizes texts."""
-        return features_lib.encode_blocks(
-            self._task_model.start.tokenizer,
-            [(items, None)],
-            max_seq_length=self._max_seq_length,
-            statistics=self._statistics,
-        )
-
-    def predict(self, encoded: Features) -> np.ndarray:
-        """Returns vectors [N, H]."""
-        return self._task_model.predict(encoded, self._size)[objective.VECTORS]
-
-    def parts(
-        self, items: Sequence[str], encoded: Features, predicted: np.ndarray
-    ) -> streaming.Parts:
-        """Returns the bytes of the vectors."""
-        del items, encoded
-        return {VECTORS: predicted.astype("<f4").tobytes()}
-
-    def end(self) -> None:
-        """Warns of text that truncation lost."""
-        self._statistics.warn(self._lines.name, self._max_seq_length)
-
-    def write(self, blocks: streaming.Blocks, output: Outputs) -> None:
-        """Writes the vectors, [N, H] in the order of the lines."""
-        (path,) = output.keep_other_sets(
-            VECTORS,
-            set_name=run_directory.set_name([self._lines.name]),
-            digest=self._lines.digest,
-        )
-        size = self._modules.vector_size(
-            self._task_model.start.config.hidden_size
-        )
-        assert self._lines.total is not None  # It is not standard input.
-        array = streaming.NpzArray(
-            "<f4", (self._lines.total, size), blocks.parts(VECTORS)
-        )
-        with atomic.replacing(path, on_disk=True) as temporary:
-            streaming.write_npz(temporary, {objective.VECTORS: array})
+    return report.Section("Worst pairs", Markup(f"<p>{note}</p>") + table)

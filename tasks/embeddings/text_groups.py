@@ -12,18 +12,17 @@ files of STS-B, MNLI and SNLI have single quotation marks.
 """
 
 import collections
-import dataclasses
+import functools
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from data import examples, text_files
-from data.examples import Example, Examples
+from data import text_files
 from data.text_files import Row
-from foundation import errors, file_system
+from finetuning import task as tasks
+from foundation import errors
 
 PAIRS, SCORES, NLI = "pairs", "scores", "nli"
 _NEGATIVE = "negative"
@@ -32,137 +31,89 @@ _COLUMNS = {
     SCORES: ("sentence1", "sentence2", "score"),
     NLI: ("sentence1", "sentence2", "gold_label"),
 }
-_FORMS = {".txt": "tsv", **{f".{form}": form for form in text_files.FORMATS}}
+_ENDINGS = (*text_files.FORMATS, "json", "txt")
 _ENTAILED, _CONTRADICTED = "entailment", "contradiction"
 # SNLI and MNLI mark pairs without a majority of annotators with "-".
 _UNUSED = ("neutral", "-")
-# A cell in quotation marks with doubled ones in it, as CSV writers write it.
-_QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
+_LARGEST = float(np.finfo(np.float32).max)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextGroups:
-    """A set of groups of texts.
+class Group(NamedTuple):
+    """Texts that are compared.
 
-    Attributes:
-      kind: PAIRS, SCORES or NLI.
-      texts: the groups; each has `num_texts` texts and, for SCORES, a label.
-      num_texts: 2, or 3 with a hard negative.
+    where: file and line.
+    texts: the anchor, its positive and perhaps a negative; or two texts; or
+      the one text of a line to predict.
+    label: the score of two texts; None without one.
     """
 
-    kind: str
-    texts: Examples
-    num_texts: int
+    where: str
+    texts: Sequence[str]
+    label: float | None = None
+
+
+class Columns(NamedTuple):
+    """The columns of a table that are read."""
+
+    kind: str  # PAIRS, SCORES or NLI.
+    names: Sequence[str]
 
     @property
-    def have_scores(self) -> bool:
-        """Whether each pair has a score."""
-        return self.kind == SCORES
-
-    def scores(self, max_score: float | None) -> np.ndarray:
-        """Returns the target cosines of the pairs: float32 [N, 1].
-
-        Args:
-          max_score: the score of the cosine 1; None for unchanged scores.
-
-        Raises:
-          InputError: a score is not a number, or larger than max_score; names
-            the file and the line.
-        """
-        values = examples.values(self.texts)
-        if max_score is None:
-            return values
-        largest = float(np.abs(values).max())
-        if largest <= max_score / 2 and max_score > 1:
-            errors.warn_once(
-                f"{self.texts.path}: --max_score={max_score:g}, but the "
-                f"largest score is {largest:g}, so no cosine is to be above "
-                f"{largest / max_score:.2g}"
-            )
-        too_large = np.abs(values[:, 0]) > max_score
-        if too_large.any():
-            first = int(np.argmax(too_large))
-            example = next(itertools.islice(self.texts, first, None))
-            raise errors.InputError(
-                f"{example.where}: score {example.label}, but "
-                f"--max_score={max_score:g} (5 for STS-B)"
-            )
-        return values / np.float32(max_score)
-
-    def describe(self) -> str:
-        """Describes the set for the model card."""
-        what = {
-            PAIRS: "pairs" if self.num_texts == 2 else "triples",
-            NLI: "triples of premise, entailed and contradicted text",
-            SCORES: "pairs with scores",
-        }[self.kind]
-        return f"{self.texts.path}: {self.texts.count} {what}"
+    def num_texts(self) -> int:
+        """The number of texts of a group: 2, or 3 with a hard negative."""
+        return 2 if self.kind == SCORES else max(len(self.names), 2)
 
 
-def open_groups(path: str, flag: str) -> TextGroups:
+def open_groups(
+    path: str, flag: str, *, max_score: float | None
+) -> tuple[tasks.Examples, Columns]:
     """Opens a set; the columns of its first row determine its kind.
 
     Args:
       path: a file, a folder, or a pattern.
       flag: the flag that names the file, for messages.
+      max_score: the score of the cosine 1; None for unchanged scores.
 
     Raises:
       InputError: there is no such file, or its columns are unknown.
     """
-    paths = text_files.find_all(path, [x.removeprefix(".") for x in _FORMS])
-    ending = file_system.ending(file_system.uncompressed(paths[0]))
-    form = _FORMS.get(ending)
-    if form is None:
-        raise errors.InputError(
-            f"{flag}={path}: the ending of a table must be one of "
-            f"{', '.join(_FORMS)}"
-        )
-    head = next(_rows(paths, form), None)
+    paths = text_files.find_all(path, _ENDINGS)
+    head = next(_rows(paths), None)
     if head is None:
         raise errors.InputError(f"{paths[0]}: has no examples")
-    kind = next((k for k, c in _COLUMNS.items() if {*c} <= {*head.cells}), None)
+    kind = next((k for k, x in _COLUMNS.items() if {*x} <= {*head.cells}), None)
     if kind is None:
-        known_columns = "; ".join(
-            ", ".join(names) for names in _COLUMNS.values()
-        )
+        wanted = "; ".join(", ".join(names) for names in _COLUMNS.values())
         raise errors.InputError(
-            f"{flag}={head.path}: columns {', '.join(head.cells)}; "
-            f"wanted: {known_columns}"
+            f"{flag}={head.path}: columns {', '.join(head.cells)}; wanted: "
+            f"{wanted}"
         )
     names = _COLUMNS[kind]
     if kind == PAIRS and _NEGATIVE in head.cells:
         names = (*names, _NEGATIVE)
-
-    def read() -> Iterator[Example]:
-        rows = _with_warnings(_rows(paths, form), names)
-        if kind == NLI:
-            return _triples(rows, form)
-        text_names = [name for name in names if name != "score"]
-        return _groups(rows, text_names, form, kind)
-
-    num_texts = 3 if kind == NLI or _NEGATIVE in names else 2
-    texts = Examples(read, path)
-    return TextGroups(kind=kind, texts=texts, num_texts=num_texts)
+    columns = Columns(kind, names)
+    read = functools.partial(_groups, paths, columns, max_score)
+    unread = [name for name in head.cells if name not in names]
+    return tasks.Examples(path, read, unread), columns
 
 
-def _rows(paths: Sequence[str], form: str) -> Iterator[Row]:
+def read_lines(path: str) -> Iterator[Group]:
+    """Yields the lines of a file, each a group of one text."""
+    for line, text in text_files.lines(path):
+        yield Group(f"{path}:{line}", (text.strip(),))
+
+
+def _rows(paths: Sequence[str]) -> Iterator[Row]:
     """Yields the rows of files as mappings of column names."""
     for path in paths:
-        rows = (x for x in text_files.read_tsv(path) if x.cells)
-        head = next(rows, None) if form == "tsv" else None
+        rows: Iterator[Row] = iter(())
+        if text_files.form_of(path) == "tsv":
+            rows = (x for x in text_files.read_tsv(path) if x.cells)
+        head = next(rows, None)
         if head is None or "sentence1" not in head.cells:
-            yield from text_files.read_named([path], form)
+            yield from text_files.read_named([path])
             continue
-        text_files.check_header(path, head.cells)
-        is_warned = False
         for row in rows:
-            quoted = next(filter(_QUOTED.fullmatch, row.cells), None)
-            if quoted is not None and not is_warned:
-                is_warned = True
-                errors.warn_once(
-                    f"{row.where}: the quotation marks of {quoted[:40]!r} are "
-                    "text, as in the released files; a .csv has quoted cells"
-                )
             if len(row.cells) != len(head.cells):
                 raise errors.InputError(
                     f"{row.where}: {len(row.cells)} columns, but the header "
@@ -172,49 +123,46 @@ def _rows(paths: Sequence[str], form: str) -> Iterator[Row]:
             yield row._replace(cells=named)
 
 
-def _with_warnings(rows: Iterable[Row], names: Sequence[str]) -> Iterator[Row]:
-    """Yields rows; warns of columns that are not read but of other kinds."""
-    known = {name for columns in _COLUMNS.values() for name in columns}
-    if _COLUMNS[PAIRS][1] in names:  # The label may be 0, of no positive.
-        known.add("label")
-    path = ""
-    for row in rows:
-        if row.path != path:
-            path = row.path
-            unused = [
-                name
-                for name in row.cells
-                if name not in names
-                and (name in known or name.startswith(_NEGATIVE))
-            ]
-            if unused:
-                errors.warn_once(
-                    f"{path}: read are the columns {', '.join(names)}, but "
-                    f"not {errors.listed(unused)}"
-                )
-        yield row
-
-
 def _groups(
-    rows: Iterable[Row], names: Sequence[str], form: str, kind: str
-) -> Iterator[Example]:
-    """Yields one group per row, from the columns of its texts."""
-    for number, row in enumerate(rows):
-        first, *other_texts = (_cell(row, name, form) for name in names)
-        label = str(_cell(row, "score", form)) if kind == SCORES else None
-        yield Example(
-            row.path, row.line, str(number), first, tuple(other_texts), label
+    paths: Sequence[str], columns: Columns, max_score: float | None
+) -> Iterator[Group]:
+    if columns.kind == NLI:
+        yield from _triples(_rows(paths))
+        return
+    is_scored = columns.kind == SCORES
+    names = columns.names[:2] if is_scored else columns.names
+    for row in _rows(paths):
+        label = _score(row, max_score) if is_scored else None
+        yield Group(row.where, tuple(map(row.text, names)), label)
+
+
+def _score(row: Row, max_score: float | None) -> float:
+    """Returns the target cosine of a row, or its unchanged score."""
+    text = row.text("score")
+    try:
+        value = np.float32(float(text))
+    except ValueError:
+        value = np.float32("nan")
+    if not abs(value) <= _LARGEST:
+        raise errors.InputError(f"{row.where}: score {text!r} is not a number")
+    if max_score is None:
+        return float(value)
+    if abs(value) > max_score:
+        raise errors.InputError(
+            f"{row.where}: score {text}, but --max_score={max_score:g} (5 for "
+            "STS-B)"
         )
+    return float(value / np.float32(max_score))
 
 
-def _triples(rows: Iterable[Row], form: str) -> Iterator[Example]:
+def _triples(rows: Iterable[Row]) -> Iterator[Group]:
     """Yields a triple for each entailed text whose premise has a contradiction.
 
     The contradictions of a premise are used in turn.
     """
     premises: dict[str, Mapping[str, list[tuple[Row, str]]]] = {}
     for row in rows:
-        premise, text, label = (_cell(row, x, form) for x in _COLUMNS[NLI])
+        premise, text, label = map(row.text, _COLUMNS[NLI])
         if label in _UNUSED:
             continue
         if label not in (_ENTAILED, _CONTRADICTED):
@@ -226,35 +174,11 @@ def _triples(rows: Iterable[Row], form: str) -> Iterator[Example]:
             premise, collections.defaultdict(list)
         )
         texts_by_label[label].append((row, text))
-    num_lost = num_entailed = 0
-    first_lost = None
-    number = itertools.count()
     for premise, texts_by_label in premises.items():
-        num_entailed += len(texts_by_label[_ENTAILED])
-        if not texts_by_label[_CONTRADICTED]:
-            num_lost += len(texts_by_label[_ENTAILED])
-            first_lost = first_lost or next(
-                iter(texts_by_label[_ENTAILED]), None
-            )
         negatives = itertools.cycle(
             [text for _, text in texts_by_label[_CONTRADICTED]]
         )
         for (row, text), negative in zip(
             texts_by_label[_ENTAILED], negatives, strict=False
         ):
-            guid = str(next(number))
-            yield Example(row.path, row.line, guid, premise, (text, negative))
-    if first_lost is not None and 2 * num_lost > num_entailed:
-        errors.warn_once(
-            f"{first_lost[0].where}: no contradicted text for this premise; "
-            f"{num_lost} of {num_entailed} entailed texts are left out for "
-            "this reason; a table of anchor and positive needs no such texts"
-        )
-
-
-def _cell(row: Row, name: str, form: str) -> Any:
-    """Returns a text, or a score in any form."""
-    value = text_files.require(row, name, form)
-    if name != "score" and not isinstance(value, str):
-        raise errors.InputError(f"{row.where}: {name} is not a text")
-    return value
+            yield Group(row.where, (premise, text, negative))

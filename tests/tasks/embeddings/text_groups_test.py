@@ -1,4 +1,4 @@
-"""Proves that texts to compare are read as their columns say, or warned of.
+"""Tests of the tables of texts that are compared.
 
 python -m pytest tests/tasks/embeddings/text_groups_test.py
 """
@@ -9,99 +9,79 @@ from foundation import errors
 from tasks.embeddings import text_groups
 
 
-def open_groups(folder, **files):
-    """Returns the groups of a folder of tables: name -> text."""
-    for name, text in files.items():
-        (folder / name.replace("_", ".")).write_text(text)
-    groups = text_groups.open_groups(str(folder), "--train_file")
-    groups.texts.check()
-    return groups
+def read(folder, text, name="a.csv", max_score=None):
+    """Returns the texts and scores of a table, and the examples."""
+    (folder / name).write_text(text)
+    examples, columns = text_groups.open_groups(
+        str(folder / name), "--train_file", max_score=max_score
+    )
+    return [x[1:] for x in examples], examples, columns
 
 
 @pytest.mark.parametrize(
-    ("max_score", "warned"), [(5, "largest score is 1,"), (1, ""), (2, "")]
-)
-def test_a_max_score_of_another_scale_is_logged(
-    tmp_path, caplog, max_score, warned
-):
-    last = "1" if max_score > 2 else f"{max_score}"
-    text = f"sentence1,sentence2,score\na,b,0.2\nc,d,{last}\n"
-    groups = open_groups(tmp_path, a_csv=text)
-    with caplog.at_level("WARNING", logger="absl"):
-        groups.scores(max_score)
-    assert warned in caplog.text and bool(caplog.text) == bool(warned)
-
-
-@pytest.mark.parametrize(
-    ("files", "warned"),
+    ("name", "text", "expected", "unread"),
     [
+        ("a.csv", "anchor,positive\na,b\n", [(("a", "b"), None)], []),
         (
-            {"a_csv": "anchor,positive,score\na,b,1\n"},
-            "a.csv: read are the columns anchor, positive, but not score",
+            "a.csv",
+            "anchor,negative,positive,id\na,c,b,1\n",
+            [(("a", "b", "c"), None)],
+            ["id"],
         ),
         (
-            {"a_csv": "anchor,positive,negative_1,negative_2\na,b,c,d\n"},
-            "but not negative_1, negative_2",
+            "a.jsonl",
+            '{"sentence1": "a", "sentence2": "b", "score": 0.5}\n',
+            [(("a", "b"), 0.5)],
+            [],
         ),
         (
-            {
-                "a_csv": "anchor,positive\na,b\n",
-                "b_csv": "anchor,positive,negative\na,b,c\n",
-            },
-            "b.csv: read are the columns anchor, positive, but not negative",
+            "a.tsv",
+            'sentence1\tscore\tsentence2\n"Hi"\t1\tb\n',
+            [(('"Hi"', "b"), 1.0)],
+            [],
         ),
-        (
-            {"a_tsv": "sentence1\tsentence2\tscore\tgold_label\na\tb\t1\t-\n"},
-            "but not gold_label",
-        ),
-        (
-            {"a_csv": "anchor,positive,label\na,b,1\nc,d,0\n"},
-            "but not label",
-        ),
-        ({"a_csv": "sentence1,sentence2,score,label\na,b,1,0\n"}, ""),
-        ({"a_csv": "anchor,positive,negative,id\na,b,c,1\n"}, ""),
-    ],
-    ids=["score", "several", "later", "gold", "label", "other label", "none"],
-)
-def test_columns_that_are_not_read_are_logged(tmp_path, caplog, files, warned):
-    with caplog.at_level("WARNING", logger="absl"):
-        open_groups(tmp_path, **files)
-    assert warned in caplog.text and bool(caplog.text) == bool(warned)
-
-
-def test_a_column_named_twice_is_refused_where_quotes_are_text(tmp_path):
-    text = "sentence1\tsentence2\tscore\tscore\na\tb\t1\t2\n"
-    with pytest.raises(errors.InputError, match="a.tsv: .* 'score' twice"):
-        open_groups(tmp_path, a_tsv=text)
-
-
-@pytest.mark.parametrize(
-    ("cell", "is_warned"),
-    [
-        ('"He said ""hi"" to me"', True),
-        ('"Hi, Sam"', False),
-        ('"Hi" he said, "Sam"', False),
-        ('he said ""hi""', False),
     ],
 )
-def test_quoted_cells_are_warned_of_where_quotes_are_text(
-    tmp_path, caplog, cell, is_warned
-):
-    text = f"sentence1\tsentence2\tscore\na\tb\t1\n{cell}\tb\t0\n"
-    groups = open_groups(tmp_path, a_tsv=text)
-    assert [x.first for x in groups.texts] == ["a", cell]
-    assert ("a.tsv:3: the quotation marks" in caplog.text) == is_warned
+def test_columns_say_what_is_compared(tmp_path, name, text, expected, unread):
+    found, examples, columns = read(tmp_path, text, name)
+    assert found == expected
+    assert examples.unread == unread
+    assert columns.num_texts == len(expected[0][0])
 
 
-def test_entailed_texts_that_are_lost_are_counted(tmp_path, caplog):
-    rows = ["sentence1,sentence2,gold_label"]
-    rows += ["p1,a,entailment", "p1,b,contradiction"]
-    rows += ["p2,c,entailment"]
-    (tmp_path / "few").mkdir()
-    open_groups(tmp_path / "few", a_csv="\n".join(rows) + "\n")
-    assert not caplog.text
-    rows += ["p3,d,entailment", "p4,e,neutral"]
-    (tmp_path / "many").mkdir()
-    open_groups(tmp_path / "many", a_csv="\n".join(rows) + "\n")
-    assert "a.csv:4: no contradicted text for this premise" in caplog.text
-    assert "2 of 3 entailed texts" in caplog.text
+def test_scores_become_cosines(tmp_path):
+    text = "sentence1,sentence2,score\na,b,5\nc,d,2.5\n"
+    found, *_ = read(tmp_path, text, max_score=5)
+    assert [label for _, label in found] == [1.0, 0.5]
+    with pytest.raises(
+        errors.InputError, match="a.csv:3: score 2.5, but --max"
+    ):
+        read(tmp_path, text.replace("5\nc", "1\nc"), max_score=2)
+    with pytest.raises(errors.InputError, match="a.csv:2: score 'x' is not"):
+        read(tmp_path, text.replace("5\nc", "x\nc"))
+
+
+def test_the_contradictions_of_a_premise_are_used_in_turn(tmp_path):
+    rows = [
+        "sentence1,sentence2,gold_label",
+        *("p,a,entailment", "p,x,contradiction", "p,y,contradiction"),
+        *("p,b,entailment", "p,c,entailment", "q,lost,entailment"),
+        *("q,z,neutral", "q,z,-"),
+    ]
+    found, *_ = read(tmp_path, "\n".join(rows) + "\n")
+    texts = [x for x, _ in found]
+    assert texts == [("p", "a", "x"), ("p", "b", "y"), ("p", "c", "x")]
+    with pytest.raises(errors.InputError, match="a.csv:2: gold_label 'maybe'"):
+        read(tmp_path, f"{rows[0]}\np,a,maybe\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("question,answer\na,b\n", "wanted: anchor, positive; sentence1"),
+        ("anchor,positive\n", "has no examples"),
+    ],
+)
+def test_other_tables_are_refused(tmp_path, text, part):
+    with pytest.raises(errors.InputError, match=part):
+        read(tmp_path, text)
