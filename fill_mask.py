@@ -15,16 +15,16 @@ filled, and the exit code is 2.
 """
 
 import dataclasses
-import os
 import sys
 
-from foundation import config_flags, file_system
+from data import text_files
+from foundation import config_flags, file_system, hub
 
 field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FillMaskConfig:
+class FillMaskFlags:
     """Everything fill_mask.py needs to know."""
 
     model_dir: str = field("Model directory of run_pretraining.py.")
@@ -51,61 +51,33 @@ class FillMaskConfig:
             raise ValueError(f"--top_k={self.top_k}: must be at least 1")
 
 
-config_flags.parse_early(FillMaskConfig, __name__)
-
-from foundation import hub
-from jobs import early_checks
-from weights import kinds
-
-
-def check(config: FillMaskConfig) -> None:
-    """Refuses a model of another kind before TensorFlow is imported.
-
-    Raises:
-      InputError: names the model.
-    """
-    early_checks.check_kind(
-        hub.local(config.model_dir),
-        [kinds.FILL_MASK],
-        "name a pre-trained one, e.g. hf://google-bert/bert-base-uncased or "
-        "the --output_dir of run_pretraining.py; fine-tuning leaves its head "
-        "out",
-    )
-
-
-config_flags.check_early(FillMaskConfig, __name__, check)
-
-import foundation.tensorflow_setup  # noqa: F401
-from data import text_files
-from jobs import run_directory
-from tasks.fill_mask import masked_words
-from weights import pretrained
-
-
-def main(config: FillMaskConfig) -> int:
+def main(flags: FillMaskFlags) -> int:
     """Prints the most probable tokens of every mask; returns the exit code."""
     lines = None
-    if config.output_file is not None:
-        file_system.check_output(config.output_file, "output_file")
-    if config.input_file not in (None, text_files.STANDARD_INPUT):
-        lines = text_files.open_lines(config.input_file)
-    model, tokenizer = pretrained.load_masked_lm(config.model_dir)
+    if flags.output_file is not None:
+        file_system.check_output(flags.output_file, "output_file")
+    if flags.input_file not in (None, text_files.STANDARD_INPUT):
+        lines = text_files.open_lines(flags.input_file)
+    model_dir = hub.local(flags.model_dir)
+
+    import foundation.tensorflow_setup  # noqa: F401
+    from tasks.fill_mask import masked_words
+    from weights import pretrained
+
+    model, tokenizer = pretrained.load_masked_lm(model_dir)
     filler = masked_words.MaskFiller(
         model, tokenizer, left_to_right=model.bert.attention == "left_to_right"
     )
     if lines is not None:
         masked_words.fill_file(
-            filler, lines, top_k=config.top_k, output_file=config.output_file
+            filler, lines, top_k=flags.top_k, output_file=flags.output_file
         )
-        if config.output_file is not None:
-            folder, name = os.path.split(config.output_file)
-            run_directory.announce(folder, {name: "tokens for each [MASK]"})
         return 0
-    if config.text is not None:
-        print(masked_words.fill_text(filler, config.text, top_k=config.top_k))
+    if flags.text is not None:
+        print(masked_words.fill_text(filler, flags.text, top_k=flags.top_k))
         return 0
-    return masked_words.fill_stream(filler, sys.stdin, top_k=config.top_k)
+    return masked_words.fill_stream(filler, sys.stdin, top_k=flags.top_k)
 
 
 if __name__ == "__main__":
-    config_flags.run(FillMaskConfig, main)
+    config_flags.run(FillMaskFlags, main)

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-from collections.abc import Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -70,20 +69,15 @@ class Devices:
             granularity = "one"
         return length_groups.permitted_lengths(longest, granularity)
 
-    def check_batch_sizes(
-        self, train_batch_size: Sequence[int], flags: settings.Loop, **others
-    ) -> None:
+    def check_batch_sizes(self, num_parts: int = 1, **sizes: int) -> None:
         """Refuses batch sizes that replicas cannot divide equally.
 
-        `others` are sizes of predicted batches by the names of their flags.
+        Args:
+          num_parts: the number of parts in which a batch is computed.
+          **sizes: the sizes by the names of their flags.
         """
-        parts = flags.gradient_accumulation_steps
-        for size in train_batch_size:
-            feed.check_batch_size(
-                "train_batch_size", size, self.strategy, parts
-            )
-        for name, size in others.items():
-            feed.check_batch_size(name, size, self.strategy)
+        for name, size in sizes.items():
+            feed.check_batch_size(name, size, self.strategy, num_parts)
 
 
 def open_devices(flags: settings.Devices, output_dir: str | None) -> Devices:

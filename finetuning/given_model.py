@@ -13,6 +13,7 @@ The first of these cases that applies; their order is important:
 import dataclasses
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from absl import logging
 
@@ -130,14 +131,30 @@ def find(
     return model, flags
 
 
-def read(weights: str, flag: str = "init_checkpoint") -> GivenModel:
+def read(
+    weights: str,
+    flag: str = "init_checkpoint",
+    *,
+    max_seq_length: int | None = None,
+    **files: Any,
+) -> GivenModel:
     """Opens a model that `flag` names, such as a teacher.
+
+    Args:
+      weights: a model directory or a checkpoint.
+      flag: the flag, for messages.
+      max_seq_length: a number of positions that the model must have, if any.
+      **files: bert_config_file, vocab_file and do_lower_case; see open_start.
 
     Raises:
       InputError: there is no model, or something of it is missing.
     """
     start = pretrained.open_start(
-        output_dir=None, init_checkpoint=weights, max_seq_length=None, flag=flag
+        output_dir=None,
+        init_checkpoint=weights,
+        max_seq_length=max_seq_length,
+        flag=flag,
+        **files,
     )
     return GivenModel(
         start=_with_plain_tokenizer(start, ()),

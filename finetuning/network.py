@@ -153,14 +153,19 @@ class Network:
     @property
     def digest(self) -> str:
         """The SHA-256 of the weights."""
-        sha = hashlib.sha256()
-        for variable in self.model.weights:
-            sha.update(keras.ops.convert_to_numpy(variable).tobytes())
-        return sha.hexdigest()
+        return digest_of(self.model)
 
     def save(self, directory: str, tokenizer: wordpiece.Tokenizer) -> None:
         """Writes a model directory that transformers reads."""
         self.head.save(self.model, directory, tokenizer)
+
+
+def digest_of(model: Any) -> str:
+    """Returns the SHA-256 of a model's weights."""
+    sha = hashlib.sha256()
+    for variable in model.weights:
+        sha.update(keras.ops.convert_to_numpy(variable).tobytes())
+    return sha.hexdigest()
 
 
 def by_token(

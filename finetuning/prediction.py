@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -62,72 +62,38 @@ def predict(
 
     Standard input is predicted to standard output. Then, and on workers that
     write nothing, there is no evaluation.
-
-    Encoding, the network and writing each work on a block of their own.
     """
-    flags, task = session.flags, session.task
-    examples = task.sets[split]
-    batch_size = flags.predict_batch_size
+    flags, task, devices = session.flags, session.task, session.devices
+    examples, batch_size = task.sets[split], flags.predict_batch_size
     if examples.path == tasks.STANDARD_INPUT:
-        _print(task, network, split, batch_size)
+        (layout,) = task.files(split).values()
+        print_blocks(task, network, examples, layout, batch_size=batch_size)
         return None
     made_from = {
         "weights": network.digest,
         "tokenizer": features_lib.tokenizer_recipe(task.tokenizer),
-        "precision": session.devices.precision,
-        "uses_xla": session.devices.uses_xla,
-        "lengths": session.devices.batch_lengths(flags.max_seq_length),
+        "precision": devices.precision,
+        "uses_xla": devices.uses_xla,
+        "lengths": devices.batch_lengths(flags.max_seq_length),
         "predict_batch_size": batch_size,
         **task.settings,
         **config_flags.affecting(flags, "evaluation").to_json(),
     }
-    folder = os.path.join(flags.output_dir, f"{split}.blocks")
-    if session.is_writer:
-        file_system.make_folder(folder)
-    # All workers must predict the same blocks.
-    continues = session.is_writer and not session.devices.is_multi_worker
-    paths, new = [], 0
-    with (
-        futures.ThreadPoolExecutor(1) as writer,
-        _Progress(split, examples.summary.count) as shown,
-    ):
-        written: futures.Future | None = None
-        blocks = _blocks(task, examples, batch_size, folder, made_from)
-        for block in _ahead(_encoded(blocks, continues=continues)):
-            if block.encoded is not None:
-                outputs = network.predict(block.encoded.features, batch_size)
-                if written is not None:
-                    written.result()  # Raises what the thread raised.
-                if session.is_writer:
-                    written = writer.submit(
-                        _write, block.path, task, block.encoded, outputs
-                    )
-                new += 1
-            paths.append(block.path)
-            shown.add(block.count, is_new=block.encoded is not None)
-        if written is not None:
-            written.result()
+    paths = predict_blocks(
+        task,
+        network,
+        examples,
+        os.path.join(flags.output_dir, f"{split}.blocks"),
+        made_from,
+        batch_size=batch_size,
+        is_writer=session.is_writer,
+        # All workers must predict the same blocks.
+        continues=not devices.is_multi_worker,
+    )
     if not session.is_writer:
         return None
-    if new < len(paths):
-        logging.info(
-            "%s: %d of %d blocks were predicted by an earlier command",
-            split,
-            len(paths) - new,
-            len(paths),
-        )
     for name, layout in task.files(split).items():
-        with (
-            atomic.replacing(
-                os.path.join(flags.output_dir, name), on_disk=True
-            ) as temporary,
-            open(temporary, "wb") as file,
-        ):
-            parts = (_read(path, layout.part) for path in paths)
-            if layout.write is not None:
-                layout.write(file, parts)
-            else:
-                file.writelines(_joined(layout, parts))
+        write_file(os.path.join(flags.output_dir, name), layout, paths)
     evaluation = task.finish(
         examples, lambda part: b"".join(_read(x, part) for x in paths)
     )
@@ -139,6 +105,91 @@ def predict(
     return evaluation
 
 
+def predict_blocks(
+    task: Any,
+    network: Any,
+    examples: tasks.Examples,
+    folder: str,
+    made_from: Mapping[str, Any],
+    *,
+    batch_size: int,
+    most: int = 0,
+    is_writer: bool = True,
+    continues: bool = True,
+) -> list[str]:
+    """Predicts the blocks of a set that are missing in a folder.
+
+    Encoding, the network and writing each work on a block of their own.
+
+    Args:
+      task: encodes and decodes: a tasks.Task, or what has its `features`,
+        `decode` and `size`.
+      network: a Predictor of these features.
+      examples: the set.
+      folder: the folder of the blocks.
+      made_from: JSON values that determine predictions, besides the examples.
+      batch_size: examples per batch.
+      most: the number of examples of a block, by default BLOCK, rounded up to
+        batches, so that no batch is padded.
+      is_writer: whether this process writes.
+      continues: whether blocks that are there are used.
+
+    Returns:
+      The paths of all blocks.
+    """
+    if is_writer:
+        file_system.make_folder(folder)
+    paths, new = [], 0
+    most = -(-(most or BLOCK) // batch_size) * batch_size
+    with (
+        futures.ThreadPoolExecutor(1) as writer,
+        _Progress(examples) as shown,
+    ):
+        written: futures.Future | None = None
+        blocks = _encoded(
+            _blocks(task, examples, most, folder, made_from),
+            continues=continues and is_writer,
+        )
+        for block in _ahead(blocks):
+            if block.encoded is not None:
+                outputs = network.predict(block.encoded.features, batch_size)
+                if written is not None:
+                    written.result()  # Raises what the thread raised.
+                if is_writer:
+                    written = writer.submit(
+                        _write, block.path, task, block.encoded, outputs
+                    )
+                new += 1
+            paths.append(block.path)
+            shown.add(block.count, is_new=block.encoded is not None)
+        if written is not None:
+            written.result()
+    if new < len(paths):
+        logging.info(
+            "%s: %d of %d blocks were predicted by an earlier command",
+            examples.path,
+            len(paths) - new,
+            len(paths),
+        )
+    return paths
+
+
+def write_file(path: str, layout: tasks.Layout, paths: Sequence[str]) -> None:
+    """Writes a file from the blocks of these paths, atomically."""
+
+    def parts(name: str) -> Iterator[bytes]:
+        return (_read(block, name) for block in paths)
+
+    with (
+        atomic.replacing(path, on_disk=True) as temporary,
+        open(temporary, "wb") as file,
+    ):
+        if layout.write is not None:
+            layout.write(file, parts)
+        else:
+            file.writelines(_joined(layout, parts(layout.part)))
+
+
 def remove_blocks(session: sessions.Session, split: str) -> None:
     """Removes the blocks of a set whose files have been written."""
     folder = os.path.join(session.flags.output_dir, f"{split}.blocks")
@@ -146,19 +197,26 @@ def remove_blocks(session: sessions.Session, split: str) -> None:
         file_system.remove_folder(folder)
 
 
-def _print(
-    task: tasks.Task, network: Predictor, split: str, batch_size: int
+def print_blocks(
+    task: Any,
+    network: Any,
+    examples: Iterable[Any],
+    layout: tasks.Layout,
+    *,
+    batch_size: int,
+    most: int = 0,
 ) -> None:
-    """Predicts standard input to standard output, block by block."""
-    (layout,) = task.files(split).values()
-    examples = iter(task.sets[split])
+    """Predicts examples to standard output, block by block.
+
+    See predict_blocks for the arguments; `layout` is that of the output.
+    """
+    source = iter(examples)
     try:
         sys.stdout.buffer.write(layout.begin)
-        while block := list(itertools.islice(examples, BLOCK)):
+        while block := list(itertools.islice(source, most or BLOCK)):
             encoded = tasks.Encoded(task, block)
             outputs = network.predict(encoded.features, batch_size)
-            parts = task.decode(encoded, outputs)
-            sys.stdout.buffer.write(parts[layout.part])
+            sys.stdout.buffer.write(task.decode(encoded, outputs)[layout.part])
             sys.stdout.buffer.flush()
     except BrokenPipeError:  # The reader has ended, e.g. "| head".
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -166,16 +224,14 @@ def _print(
 
 
 def _blocks(
-    task: tasks.Task,
+    task: Any,
     examples: tasks.Examples,
-    batch_size: int,
+    most: int,
     folder: str,
     made_from: Mapping[str, Any],
 ) -> Iterator[tuple[str, tasks.Encoded]]:
     """Yields the path of each block, and its examples, not yet encoded."""
     key = json.dumps(made_from, sort_keys=True).encode()
-    # A multiple of the batch size, so that no batch is padded.
-    most = -(-BLOCK // batch_size) * batch_size
     source = iter(examples)
     for number in itertools.count():
         block, size = [], 0
@@ -215,7 +271,7 @@ def _ahead(values: Iterator[_Value]) -> Iterator[_Value]:
 
 def _write(
     path: str,
-    task: tasks.Task,
+    task: Any,
     encoded: tasks.Encoded,
     outputs: Mapping[str, np.ndarray],
 ) -> None:
@@ -254,8 +310,10 @@ class _Progress:
     the speed.
     """
 
-    def __init__(self, split: str, total: int):
-        self._split, self._total = split, total
+    def __init__(self, examples: tasks.Examples):
+        self._name, self._total = examples.path, None
+        if examples.path != tasks.STANDARD_INPUT:
+            self._total = examples.summary.count
         self._count = self._new = self._timed = 0
         self._began = self._shown = self._timed_from = time.monotonic()
 
@@ -282,12 +340,11 @@ class _Progress:
 
     def _line(self) -> str:
         now = time.monotonic()
-        line = f"{self._split}: {self._count:,} examples predicted"
+        line = f"{self._name}: {self._count:,} examples predicted"
         if self._timed:
             rate = self._timed / max(now - self._timed_from, 1e-9)
-            left = progress.duration((self._total - self._count) / rate)
             line += f", {rate:,.4g} per second"
-            line += f", {left} left" if self._count < self._total else ""
-        if self._count == self._total and self._new:
-            line += f", in {progress.duration(now - self._began)}"
-        return line
+            if self._total is not None and self._count < self._total:
+                left = (self._total - self._count) / rate
+                line += f", {progress.duration(left)} left"
+        return f"{line}, in {progress.duration(now - self._began)}"

@@ -46,11 +46,10 @@ class Session:
         sizes = {"predict_batch_size": flags.predict_batch_size}
         if task.dev_sets:
             sizes["eval_batch_size"] = flags.evaluation_batch_size
-        self.devices.check_batch_sizes(
-            flags.train_batch_size if flags.do_train else (),
-            flags.loop,
-            **sizes,
-        )
+        self.devices.check_batch_sizes(**sizes)
+        parts = flags.loop.gradient_accumulation_steps
+        for size in flags.train_batch_size if flags.do_train else ():
+            self.devices.check_batch_sizes(parts, train_batch_size=size)
         self.record = record.RunRecord(
             flags.output_dir,
             is_chief=self.devices.is_chief and not flags.loop.dry_run,

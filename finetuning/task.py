@@ -101,7 +101,7 @@ class Tokens(NamedTuple):
 class Encoded:
     """Some examples in memory, encoded when it is first needed."""
 
-    task: "Task"
+    task: Any
     examples: Sequence[Any]
 
     @functools.cached_property
@@ -119,14 +119,17 @@ class Encoded:
 class Layout(NamedTuple):
     """How a file is joined from one part of each block of predictions.
 
-    `write`, if there is one, writes another form of file from all parts.
+    `write`, if there is one, writes another form of file: its second argument
+    maps the name of a part to the bytes of each block.
     """
 
     part: str
     begin: bytes = b""
     between: bytes = b""
     end: bytes = b""
-    write: Callable[[BinaryIO, Iterator[bytes]], None] | None = None
+    write: (
+        Callable[[BinaryIO, Callable[[str], Iterator[bytes]]], None] | None
+    ) = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,21 +10,19 @@ import io
 import json
 import os
 import pathlib
-import tracemalloc
 
 import numpy as np
 import pyarrow
 import pytest
 import tensorflow as tf
 import tiny_runs
-from pyarrow import parquet
 
 import extract_features
 from data import text_files
 from data.tokenization import vocabulary, wordpiece
-from jobs import streaming
+from finetuning import network
 from modeling import models
-from tasks.features import feature_extraction
+from tasks.features import extraction
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b d".split()
 SIZES = dict(num_hidden_layers=2, hidden_size=8, max_position_embeddings=32)
@@ -72,7 +70,7 @@ def run(root, name, *switches, **flags):
         "batch_size": 2,
     } | flags
     switches = (*switches, "--verbosity=0")
-    config = extract_features.ExtractConfig
+    config = extract_features.ExtractFlags
     tiny_runs.run(extract_features, config, *switches, **flags)
     return root / name
 
@@ -163,15 +161,15 @@ def test_several_files_are_read_in_order(root, last_layer, tmp_path):
         assert path.read_bytes() == last_layer
 
 
-@pytest.mark.parametrize("form", feature_extraction.FORMATS)
+@pytest.mark.parametrize("form", extraction.FORMS)
 def test_a_killed_command_continues_with_the_next_block(
     root, monkeypatch, form
 ):
     """Every file is the one of a command that was not killed."""
-    monkeypatch.setattr(feature_extraction, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(extraction, "_BLOCK_BYTES", 1)
     flags = {"layers": "-1", "output_format": form}
     expected = run(root, f"once.{form}", **flags).read_bytes()
-    predict, calls = feature_extraction.Extractor.predict, []
+    predict, calls = network.Network.predict, []
 
     def fail_in_the_second_block(*arguments):
         calls.append(1)
@@ -179,15 +177,13 @@ def test_a_killed_command_continues_with_the_next_block(
             raise KeyboardInterrupt
         return predict(*arguments)
 
-    monkeypatch.setattr(
-        feature_extraction.Extractor, "predict", fail_in_the_second_block
-    )
+    monkeypatch.setattr(network.Network, "predict", fail_in_the_second_block)
     with pytest.raises(SystemExit):
         run(root, f"again.{form}", **flags)
     assert not (root / f"again.{form}").exists()
     assert run(root, f"again.{form}", **flags).read_bytes() == expected
     assert len(calls) == 2 + 2  # Of three blocks the first is not repeated.
-    assert not (root / f"again.{form}.incomplete").exists()
+    assert not (root / f"again.{form}.blocks").exists()
 
 
 def test_the_default_layers_are_the_last_four(root):
@@ -199,7 +195,7 @@ def test_the_default_layers_are_the_last_four(root):
         assert sorted(arrays) == sorted(["input_ids", "row_splits", *names])
 
 
-def test_other_formats_hold_the_same(root, states):
+def test_arrays_hold_the_same(root, states):
     flags = {"layers": "-1,0"}
     with np.load(run(root, "o.npz", output_format="npz", **flags)) as arrays:
         splits = arrays["row_splits"]
@@ -210,71 +206,6 @@ def test_other_formats_hold_the_same(root, states):
             for layer in (-1, 0):
                 values = arrays[f"layer_{layer}"][part]
                 np.testing.assert_allclose(values, layers[layer], atol=1e-6)
-    path = run(root, "o.tfrecord", output_format="tfrecord", **flags)
-    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-    assert len(records) == len(states)
-    for i, (record, (_, layers)) in enumerate(
-        zip(records, states, strict=True)
-    ):
-        feature = tf.train.Example.FromString(record).features.feature
-        assert feature["linex_index"].int64_list.value[:] == [i]
-        values = np.array(feature["layer_0"].float_list.value)
-        np.testing.assert_allclose(values, layers[0].ravel(), atol=1e-6)
-
-
-def test_parquet_holds_the_same_in_rows(root, states, monkeypatch):
-    monkeypatch.setattr(feature_extraction, "_BLOCK_BYTES", 1)
-    path = run(root, "o.parquet", output_format="parquet", layers="-1,0")
-    # Five lines in blocks of a batch: a row group each, not one a line.
-    assert parquet.ParquetFile(path).num_row_groups == 3
-    rows = parquet.read_table(path).to_pylist()
-    assert [row["linex_index"] for row in rows] == [0, 1, 2, 3, 4]
-    for row, (tokens, layers) in zip(rows, states, strict=True):
-        assert row["tokens"] == tokens
-        assert row["input_ids"] == [WORDS.index(token) for token in tokens]
-        for layer in (-1, 0):
-            values = row[f"layer_{layer}"]
-            expected = layers[layer].ravel()
-            np.testing.assert_allclose(values, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("pooled", [False, True], ids=["tokens", "pooled"])
-def test_nothing_in_memory_grows_with_the_lines_of_an_npz(tmp_path, pooled):
-    def line(number):
-        values = np.full((8,) if pooled else (3, 8), number, np.float32)
-        ids = np.arange(3, dtype=np.int32)
-        return feature_extraction.Line(number, ids, "abc", {"layer_-1": values})
-
-    path = str(tmp_path / "out.npz")
-    output = feature_extraction.FeatureFile(
-        path=path, form="npz", pooled=pooled
-    )
-    peaks = []
-    for count in (2, 200):
-        blocks = streaming.Blocks(str(tmp_path / f"blocks{count}"), {})
-        for number in range(count):
-            blocks.find(number, "")
-            lines = [line(number)] * 1000
-            blocks.add(number, "", output.parts(lines))
-        del lines
-        tracemalloc.start()
-        output.write(blocks, ["layer_-1"], 8)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        blocks.remove()
-    assert peaks[1] < 1.5 * peaks[0]
-    with np.load(path) as arrays:
-        assert arrays["layer_-1"][-1].tolist() == [199] * 8
-        assert ("row_splits" in arrays) != pooled
-        if not pooled:
-            expected = list(range(0, 600_001, 3))
-            assert arrays["row_splits"].tolist() == expected
-
-
-def test_a_name_of_another_format_is_warned_about(root, caplog):
-    path = run(root, "named.npz", layers="-1")
-    assert json.loads(path.read_text().splitlines()[0])["linex_index"] == 0
-    assert "is written in the format jsonl; --output_form" in caplog.text
 
 
 POOLINGS = {
@@ -303,12 +234,11 @@ def test_a_line_may_have_one_vector_of_length_1(root, states):
         np.testing.assert_allclose(layer["values"], unit, atol=2e-6)
 
 
-def test_neither_blocks_nor_batches_nor_grouping_show(root, monkeypatch):
+def test_neither_blocks_nor_batches_show(root, monkeypatch):
     layers = {"layers": "-1,0"}
     first = run(root, "first.jsonl", **layers).read_text()
-    monkeypatch.setattr(feature_extraction, "_BLOCK_BYTES", 1)
-    switches = ("--nogroup_by_length",)
-    other = run(root, "other.jsonl", *switches, **layers).read_text()
+    monkeypatch.setattr(extraction, "_BLOCK_BYTES", 1)
+    other = run(root, "other.jsonl", batch_size=1, **layers).read_text()
     for a, b in zip(first.splitlines(), other.splitlines(), strict=True):
         a, b = json.loads(a), json.loads(b)
         for x, y in zip(a["features"], b["features"], strict=True):

@@ -11,7 +11,7 @@ import pathlib
 import pytest
 import tiny_runs
 
-from jobs import streaming
+from finetuning import prediction
 from tasks.fill_mask import masked_words
 
 PRETRAINED = pathlib.Path(__file__).parent / "testdata/tiny_pretrained"
@@ -91,9 +91,8 @@ def test_an_empty_pipe_is_warned_about(fill, monkeypatch, caplog):
     assert "standard input: no text in 0 line(s)" in caplog.text
 
 
-def test_a_bad_line_at_the_end_is_found_first(fill, tmp_path, monkeypatch):
+def test_a_bad_line_at_the_end_is_found_first(fill, tmp_path):
     """Before hours are spent on the lines before it."""
-    monkeypatch.setattr(streaming, "BLOCK_ITEMS", 2)
     path = tmp_path / "lines.txt"
     path.write_text("the [MASK]\n" * 4 + "[MASK] " + "bird " * 200)
     code, out, err = fill(f"--input_file={path}")
@@ -119,7 +118,8 @@ def test_a_file_of_json_lines_is_continued_after_a_kill(
     path.write_text("\n".join(texts))
     flags = f"--input_file={path}", "--top_k=2"
     _, shown, _ = fill(*flags)
-    monkeypatch.setattr(streaming, "BLOCK_ITEMS", 4)
+    monkeypatch.setattr(prediction, "BLOCK", 4)
+    monkeypatch.setattr(masked_words, "_BATCH_SIZE", 4)
     rank, calls = masked_words.MaskFiller.rank, []
 
     def fail_in_the_second_block(*arguments, **options):

@@ -170,6 +170,7 @@ def test_a_killed_training_continues_to_the_same_weights(
     with pytest.raises(SystemExit):
         run(root, "killed", **flags)
     monkeypatch.undo()
+    caplog.clear()
     with caplog.at_level("INFO", logger="absl"):
         killed = run(root, "killed", **flags)
     assert "the teacher predicts" not in caplog.text

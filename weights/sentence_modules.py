@@ -109,6 +109,11 @@ class SentenceModules:
             digest.update(dense.kernel.tobytes() + dense.bias.tobytes())
         return digest.hexdigest()
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a text has one vector."""
+        return self.pooling != NO_POOLING
+
     def vector_size(self, hidden_size: int) -> int:
         """Returns the size of a vector for the encoder's hidden size.
 

@@ -10,7 +10,7 @@ sentence-transformers opens the model directory.
 import functools
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -245,7 +245,9 @@ def _modules(
 
 
 def _write_npz(
-    shape: tuple[int, int], file: BinaryIO, parts: Iterator[bytes]
+    shape: tuple[int, int],
+    file: BinaryIO,
+    parts: Callable[[str], Iterator[bytes]],
 ) -> None:
     """Writes the file that np.savez would, in the memory of one part."""
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
@@ -254,7 +256,7 @@ def _write_npz(
         archive.open(f"{_VECTORS}.npy", "w", force_zip64=True) as entry,
     ):
         np.lib.format.write_array_header_1_0(entry, header)
-        entry.writelines(parts)
+        entry.writelines(parts("vectors"))
 
 
 def _worst_pairs(

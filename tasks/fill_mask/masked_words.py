@@ -8,7 +8,7 @@ import functools
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TextIO
 
 import keras
@@ -20,11 +20,13 @@ from data import features as features_lib
 from data import text_files
 from data.tokenization import wordpiece
 from data.tokenization.vocabulary import Vocabulary
-from foundation import errors
-from jobs import run_directory, streaming, typed
+from finetuning import network, prediction, typed
+from finetuning import task as tasks
+from foundation import errors, file_system
 
 MASK = "[MASK]"
 _BATCH_SIZE = 32
+_MUCH_UNKNOWN = 0.02  # Of the tokens.
 _PART = "lines"  # The only part of a block.
 
 
@@ -177,9 +179,9 @@ class MaskFiller:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that predictions depend on; see streaming.Blocks."""
+        """What predictions are made from, besides the texts."""
         return {
-            "the model's weights": run_directory.weights_digest(self._model),
+            "the model's weights": network.digest_of(self._model),
             **features_lib.tokenizer_recipe(self._tokenizer),
             "left_to_right": bool(self._offset),
         }
@@ -345,6 +347,62 @@ def _fillable(
     return texts
 
 
+class Line(NamedTuple):
+    """A line with masks.
+
+    where: file and line.
+    text: its text.
+    label: None.
+    """
+
+    where: str
+    text: str
+    label: None = None
+
+
+class MaskedLines:
+    """Lines whose masks are filled, for finetuning.prediction."""
+
+    def __init__(self, filler: MaskFiller, top_k: int, *, as_text: bool):
+        """Takes what fills, and whether `describe` or `as_json` shows it."""
+        self._filler, self._top_k = filler, top_k
+        self._form = describe if as_text else as_json
+
+    def size(self, example: Line) -> int:
+        """See Task."""
+        return 1
+
+    def encode(self, example: Line) -> MaskedText:
+        """Tokenizes a line.
+
+        Raises:
+          InputError: it cannot be filled; names file and line.
+        """
+        (masked,) = self._filler.encode([example.text])
+        if isinstance(masked, errors.InputError):
+            raise errors.InputError(f"{example.where}: {masked}")
+        return masked
+
+    def features(
+        self, encoded: Iterable[tuple[Line, MaskedText]], *, with_targets: bool
+    ) -> list[MaskedText]:
+        """See Task."""
+        return [masked for _, masked in encoded]
+
+    def predict(
+        self, features: list[MaskedText], batch_size: int
+    ) -> list[list[list[Candidate]]]:
+        """Returns the tokens for each mask of each text."""
+        return self._filler.rank(features, top_k=self._top_k)
+
+    def decode(self, encoded: tasks.Encoded, outputs: Any) -> dict[str, bytes]:
+        """See Task."""
+        texts = [example.text for example in encoded.examples]
+        pairs = zip(texts, outputs, strict=True)
+        lines = [f"{self._form(text, masks)}\n" for text, masks in pairs]
+        return {_PART: "".join(lines).encode()}
+
+
 def fill_file(
     filler: MaskFiller,
     lines: text_files.Lines,
@@ -359,99 +417,42 @@ def fill_file(
     Raises:
       InputError: a line cannot be filled; then no line is filled.
     """
-    statistics = features_lib.TokenizationStatistics()
-    total = _check(filler, lines, statistics)
-    statistics.warn(lines.name)
+
+    def read() -> Iterator[Line]:
+        for line in lines.read():
+            if text := line.text.strip():
+                yield Line(line.where, text)
+
+    examples = tasks.Examples(lines.name, read)
+    task = MaskedLines(filler, top_k, as_text=output_file is None)
+    unknown = total = 0
+    for example in examples:  # Before any is filled.
+        ids = task.encode(example).ids
+        total += len(ids)
+        unknown += ids.count(filler.vocabulary.unk_id)
     if not total:
-        text = "%s: no text in %d line(s)"
-        logging.warning(text, lines.name, lines.total)
-    store: streaming.Store = streaming.StandardOutput(_PART)
-    if output_file is not None:
-        settings = filler.settings | {"top_k": top_k}
-        store = streaming.Blocks(f"{output_file}.incomplete", settings)
-    form = describe if output_file is None else as_json
-    streaming.run(_MaskedLines(filler, lines, total, top_k, form), store)
-    if isinstance(store, streaming.Blocks) and output_file is not None:
-        store.write(_PART, output_file)
-        store.remove()
-
-
-class _MaskedLines:
-    """Lines with masks to fill; a streaming.Stream."""
-
-    unit = "lines"
-
-    def __init__(
-        self,
-        filler: MaskFiller,
-        lines: text_files.Lines,
-        total: int,
-        top_k: int,
-        form: Callable[[str, Sequence[Sequence[Candidate]]], str],
-    ):
-        """Stores the lines, their number, and `describe` or `as_json`."""
-        self._filler, self._lines, self.total = filler, lines, total
-        self._top_k, self._form = top_k, form
-        self.block_items = streaming.BLOCK_ITEMS
-
-    def read(self) -> Iterator[str]:
-        """Returns the texts of lines that are not blank."""
-        return (line.text.strip() for line in _filled(self._lines))
-
-    def key(self, item: str) -> str:
-        """Returns the text."""
-        return item
-
-    def rows_of(self, item: str) -> int:
-        """Returns 1."""
-        del item
-        return 1
-
-    def encode(self, items: list[str]) -> list[MaskedText]:
-        """Tokenizes texts, which `_check` has checked."""
-        return _fillable(self._filler.encode(items))
-
-    def predict(self, encoded: list[MaskedText]) -> list[list[list[Candidate]]]:
-        """Returns the tokens for each mask of each text."""
-        return self._filler.rank(encoded, top_k=self._top_k)
-
-    def parts(
-        self,
-        items: list[str],
-        encoded: list[MaskedText],
-        predicted: list[list[list[Candidate]]],
-    ) -> streaming.Parts:
-        """Returns the lines of the output."""
-        del encoded
-        rows = [
-            f"{self._form(*x)}\n" for x in zip(items, predicted, strict=True)
-        ]
-        return {_PART: "".join(rows).encode("utf-8")}
-
-    def end(self) -> None:
-        """Does nothing: `_check` has warned."""
-
-
-def _check(
-    filler: MaskFiller,
-    lines: text_files.Lines,
-    statistics: features_lib.TokenizationStatistics,
-) -> int:
-    """Returns the number of lines with text.
-
-    Raises:
-      InputError: a line cannot be filled.
-    """
-    filled, total = _filled(lines), 0
-    while block := list(itertools.islice(filled, streaming.BLOCK_ITEMS)):
-        total += len(block)
-        encoded = filler.encode([line.text.strip() for line in block])
-        for line, masked in zip(block, encoded, strict=True):
-            if isinstance(masked, errors.InputError):
-                raise errors.InputError(f"{line.where}: {masked}")
-            statistics.add_tokens(np.array(masked.ids), filler.vocabulary)
-    return total
-
-
-def _filled(lines: text_files.Lines) -> Iterator[text_files.Line]:
-    return (line for line in lines.read() if line.text.strip())
+        logging.warning("%s: no text in %d line(s)", lines.name, lines.total)
+        return
+    if unknown > _MUCH_UNKNOWN * total:
+        logging.warning(
+            "%s: %.0f %% of its tokens are [UNK]",
+            lines.name,
+            100 * unknown / total,
+        )
+    layout = tasks.Layout(_PART)
+    if output_file is None:
+        prediction.print_blocks(
+            task, task, examples, layout, batch_size=_BATCH_SIZE
+        )
+        return
+    folder = f"{output_file}.blocks"
+    paths = prediction.predict_blocks(
+        task,
+        task,
+        examples,
+        folder,
+        filler.settings | {"top_k": top_k},
+        batch_size=_BATCH_SIZE,
+    )
+    prediction.write_file(output_file, layout, paths)
+    file_system.remove_folder(folder)

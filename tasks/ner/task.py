@@ -18,8 +18,9 @@ from data import features as features_lib
 from data import text_files
 from data.features import Features
 from data.tokenization import wordpiece
+from finetuning import typed
 from foundation import errors, file_system
-from jobs import run_directory, streaming, typed
+from jobs import run_directory, streaming
 from jobs.outputs import Card, Description, Outputs, Scores
 from jobs.source import ModelSource
 from jobs.task import PrintedSet

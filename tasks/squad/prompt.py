@@ -19,8 +19,8 @@ from absl import logging
 
 from data.features import Features
 from data.tokenization import wordpiece
+from finetuning import typed
 from foundation import file_system
-from jobs import typed
 from tasks.squad import blocks, dataset, decoding, windowing
 from tasks.squad.decoding import Answer, AnswerList
 from tasks.squad.settings import AnswerSettings

@@ -1,6 +1,6 @@
 """Proves that what is typed is read as it was typed.
 
-python -m pytest tests/jobs/typed_test.py
+python -m pytest tests/finetuning/typed_test.py
 """
 
 import contextlib
@@ -14,11 +14,11 @@ import time
 
 import pytest
 
-from jobs import typed
+from finetuning import typed
 
 SCRIPT = """
 import sys
-from jobs import typed
+from finetuning import typed
 read = typed.reader(sys.stdin, sys.stdout)
 line = read("paragraph> ")
 print("READ", len(line), line[-7:])
