@@ -13,7 +13,7 @@ from typing import Any
 from absl import logging
 
 from data import length_groups
-from finetuning import distillation, grid, learner, record
+from finetuning import distillation, given_model, grid, learner, record
 from finetuning import network as networks
 from finetuning import session as sessions
 from foundation import errors
@@ -33,6 +33,9 @@ def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
     """
     flags, journal = session.flags, session.record
     runs = grid.plan(flags)
+    teacher = None
+    if flags.distillation.teacher_dir is not None:
+        teacher = distillation.open_teacher(session)
     journal.begin(flags, session.made_from)
     network, trained = None, None
     for number, run in enumerate(runs, 1):
@@ -45,7 +48,7 @@ def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
             # cycle of references, which only the garbage collector frees.
             network = None
             gc.collect()
-            network, result = train(session, run)
+            network, result = train(session, run, teacher)
             trained = run.name
             _finish(session, network, run, result)
         _remove_checkpoints(session, run)
@@ -97,7 +100,9 @@ def _remove_checkpoints(session: sessions.Session, run: grid.Run) -> None:
 
 
 def train(
-    session: sessions.Session, run: grid.Run
+    session: sessions.Session,
+    run: grid.Run,
+    teacher: given_model.GivenModel | None = None,
 ) -> tuple[networks.Network, dict[str, Any]]:
     """Trains a run to its end, from its last checkpoint if it has one.
 
@@ -111,10 +116,9 @@ def train(
     flags, task = session.flags, session.task
     network = session.build(run.seed)
     objective: Any = network.head
-    if flags.distillation.teacher_dir is None:
+    if teacher is None:
         features = session.features("train")
     else:
-        teacher = distillation.open_teacher(session)
         features = distillation.with_targets(session, teacher)
         objective = distillation.student(session)
     num_examples = task.epoch_size(features)
