@@ -204,7 +204,10 @@ def test_init_layers_are_those_of_the_teacher(root, capsys):
     (root / "wide.json").write_text(json.dumps(config | {"hidden_size": 32}))
     for flags, message in (
         ({"init_layers": "0,5"}, "has 5 layers"),
-        ({"bert_config_file": root / "wide.json"}, "is [16], which does not fit"),
+        (
+            {"bert_config_file": root / "wide.json"},
+            "is [16], which does not fit",
+        ),
     ):
         flags = {"init_layers": "0", "init_checkpoint": teacher} | flags
         assert message in refused(root, capsys, flags)

@@ -93,11 +93,12 @@ def open_job(flags: settings.PretrainingFlags) -> "PretrainingJob":
             )
             for phase in phases
         ]
-    devices.check_batch_sizes(
-        [flags.train_batch_size] if flags.do_train else [],
-        flags.loop,
-        eval_batch_size=flags.eval_batch_size,
-    )
+    devices.check_batch_sizes(eval_batch_size=flags.eval_batch_size)
+    if flags.do_train:
+        devices.check_batch_sizes(
+            flags.loop.gradient_accumulation_steps,
+            train_batch_size=flags.train_batch_size,
+        )
     objective = objectives.PretrainingObjective(
         flags.objective, flags.next_sentence_loss_weight
     )
