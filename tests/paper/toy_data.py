@@ -21,7 +21,7 @@ class Maker:
         self._random = random.Random(seed)
 
     def make(self) -> dict[str, str]:
-        """Writes everything; returns the flags of reproduce.py."""
+        """Writes everything; returns the flags of python -m paper."""
         self._corpus("corpus.txt", 60)
         self._corpus("heldout.txt", 10)
         self._glue()
