@@ -10,14 +10,7 @@ import pytest
 import tensorflow as tf
 
 from foundation import errors, tensor_files
-from tests.weights import bundle_writer as make
 from weights import tensorflow_checkpoints
-
-
-def _files(directory, content, data=b"\0" * 8):
-    (directory / "x.index").write_bytes(content)
-    (directory / "x.data-00000-of-00001").write_bytes(data)
-    return str(directory / "x")
 
 
 def _read_all(prefix):
@@ -48,16 +41,6 @@ def test_written_checkpoints_are_read_again(tmp_path):
         "x.data-00000-of-00001",
         "x.index",
     ]
-
-
-def test_compressed_blocks_are_read(tmp_path):
-    data = np.array([1.5, -2.0], np.float32).tobytes()
-    entries = {"bert/pooler/dense/bias": make.entry([2], 8)}
-    entries = {k: make.with_checksum(v, data) for k, v in entries.items()}
-    content = make.index(entries, is_compressed=True)
-    assert content != make.index(entries)
-    found = _read_all(_files(tmp_path, content, data))
-    np.testing.assert_array_equal(found["bert/pooler/dense/bias"], [1.5, -2.0])
 
 
 def test_partitioned_variables_are_merged(tmp_path):
@@ -106,58 +89,20 @@ def test_slots_and_steps_are_no_weights():
     assert list(found.others) == ["electra/bias"]
 
 
-def test_a_release_is_listed_without_its_data(shared_data):
-    folder = shared_data / "checkpoints/bert_base_chinese_index"
-    prefix = str(folder / "bert_model.ckpt")
+def test_a_checkpoint_is_listed_without_its_data(tmp_path):
+    prefix = str(tmp_path / "x")
+    tensor_files.write(prefix, {"a": np.ones((3, 2), np.float32)})
+    (tmp_path / "x.data-00000-of-00001").unlink()
     found = tensorflow_checkpoints.read(prefix, needs_data=False)
-    assert len(found) == 206
-    assert found["bert/embeddings/word_embeddings"].shape == (21128, 768)
-    with pytest.raises(errors.InputError, match="00000-of-00001 is missing"):
-        tensorflow_checkpoints.read(prefix)
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        (make.entry([1] * 9, 4), "Checksum does not match"),
-        (make.entry([2**33], 8), "truncated, or a file is missing"),
-        (make.entry([2], 80), "stored size 80; expected size 8"),
-        (make.entry([20], 80), "80 bytes of weights, but there are 8"),
-        (make.entry([2], 8, offset=2**50), "Read less bytes"),
-        (make.entry([2], 8) + make.field(3, 7), "data-00007-of-00001"),
-        (make.field(1, 99), "damaged or no checkpoint"),
-        (make.field(1, 1) + make.message(2, make.field(3, 1)), "stored size 0"),
-        (make.field(1, 1) + make.message(3, b"x"), "stored size 0"),
-        (make.field(1, 1) + make.field(2, 1), "stored size 0"),
-    ],
-)
-def test_a_wrong_description_of_a_tensor_gets_one_line(
-    entry, message, tmp_path
-):
-    prefix = _files(tmp_path, make.index({"a": entry}))
-    with pytest.raises(errors.InputError, match=message):
-        _read_all(prefix)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [make.field(1, 0), make.field(1, 10**9), make.message(1, b"x")],
-    ids=["none", "many", "type"],
-)
-def test_a_wrong_number_of_data_files_gets_one_line(header, tmp_path):
-    data = b"\0" * 8
-    entry = make.with_checksum(make.entry([2], 8), data)
-    assert _read_all(_files(tmp_path, make.index({"a": entry}), data))
-    prefix = _files(tmp_path, make.index({"a": entry}, header), data)
-    with pytest.raises(errors.InputError, match="cannot be read"):
-        _read_all(prefix)
+    assert found["a"].shape == (3, 2)
 
 
 def test_every_truncation_of_the_index_gets_one_line(tmp_path):
-    content = make.index({"a": make.entry([2], 8)})
-    tensorflow_checkpoints.read(_files(tmp_path, content))
-    for size in range(len(content)):
-        prefix = _files(tmp_path, content[:size])
+    prefix = str(tmp_path / "x")
+    tensor_files.write(prefix, {"a": np.ones(2, np.float32)})
+    content = (tmp_path / "x.index").read_bytes()
+    for size in range(0, len(content), 3):
+        (tmp_path / "x.index").write_bytes(content[:size])
         with pytest.raises(errors.InputError, match="damaged"):
             _read_all(prefix)
 
@@ -173,42 +118,6 @@ def test_truncated_or_missing_data_gets_one_line(size, tmp_path):
     data.unlink()
     with pytest.raises(errors.InputError, match="00000-of-00001 is missing"):
         _read_all(prefix)
-
-
-@pytest.mark.parametrize("is_compressed", [False, True])
-def test_flipped_bytes_get_one_line_or_change_nothing(is_compressed, tmp_path):
-    data = b"\0" * 12
-    content = make.index(
-        {
-            "a": make.with_checksum(make.entry([2], 8), data[:8]),
-            "b": make.with_checksum(make.entry([1], 4, offset=8), data[8:]),
-        },
-        is_compressed=is_compressed,
-    )
-    assert len(_read_all(_files(tmp_path, content, data))) == 2
-    rng = np.random.default_rng(0)
-    refused = 0
-    for number in range(300):
-        damaged = bytearray(content)
-        # A third of the changes are in the footer, which has no checksum.
-        first = len(content) - 48 if number % 3 == 0 else 0
-        for at in rng.integers(first, len(content), size=3):
-            damaged[at] = rng.integers(256)
-        try:
-            _read_all(_files(tmp_path, bytes(damaged), data))
-        except errors.InputError:
-            refused += 1
-    assert refused > 200
-
-
-@pytest.mark.parametrize("ending", [b"", make.index({})[-8:]])
-def test_random_bytes_get_one_line(ending, tmp_path):
-    rng = np.random.default_rng(0)
-    for size in (0, 30, 47, 48, 60, 200, 1000):
-        for _ in range(20):
-            prefix = _files(tmp_path, rng.bytes(size) + ending)
-            with pytest.raises(errors.InputError, match="damaged"):
-                _read_all(prefix)
 
 
 def test_damaged_values_are_found_by_their_checksum(tmp_path):

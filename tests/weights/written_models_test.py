@@ -8,7 +8,6 @@ python -m pytest tests/weights/written_models_test.py
 """
 
 import json
-import os
 import pathlib
 
 import numpy as np
@@ -130,9 +129,3 @@ def test_a_model_trained_here_has_the_losses_of_transformers(form, tmp_path):
         )
     # It was trained: chance would be log(2).
     assert golden["next_sentence_loss"] < 0.65
-
-
-def test_the_directory_is_complete():
-    names = "config.json bert_config.json model.safetensors vocab.txt "
-    names += "tokenizer_config.json"
-    assert set(names.split()) <= set(os.listdir(PRETRAINED))
