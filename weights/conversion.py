@@ -137,7 +137,7 @@ def load(
         for name, rows in _HEADS.items()
         if any(row.path in tensors for row in rows)
     }
-    bilstm_size = 0 if drop_heads else source.settings.bilstm_size
+    others = {} if drop_heads else _copied(source)
     _check(source, config, tensors, heads)
     tokenizer = None
     missing = tokenizer_files.no_vocabulary(source.directory)
@@ -149,16 +149,14 @@ def load(
         raise errors.InputError(f"--do_lower_case: {missing}")
     else:
         logging.warning("%s; the output has none, too", missing)
-    settings = _settings(source, heads, bilstm_size, tensors)
+    settings = _settings(source, heads, tensors, has_others=bool(others))
     if tokenizer is not None:
-        settings = dataclasses.replace(
-            settings, pad_token_id=tokenizer.vocabulary.pad_id
-        )
-    files = {name: os.path.join(source.folder, name) for name in TASK_FILES}
+        pad_id = tokenizer.vocabulary.pad_id
+        settings = dataclasses.replace(settings, pad_token_id=pad_id)
     task_files_beside = {
-        name: file_system.read(path)
-        for name, path in files.items()
-        if file_system.exists(path)
+        name: file_system.read(os.path.join(source.folder, name))
+        for name in TASK_FILES
+        if file_system.exists(os.path.join(source.folder, name))
     }
     state = _training_state(source, tensors) if keep_training_state else {}
     encoder_files: dict[str, bytes] = {}
@@ -178,7 +176,7 @@ def load(
         },
         settings=settings,
         tokenizer=tokenizer,
-        others={} if drop_heads else _copied(source),
+        others=others,
         training_state={name: t.read() for name, t in state.items()},
         task_files=({} if drop_heads else task_files_beside) | encoder_files,
         left_out=list(task_files_beside) if drop_heads else [],
@@ -287,46 +285,38 @@ def _check(
 
 
 def _settings(
-    source: Source, heads: set[str], bilstm_size: int, tensors: dict
+    source: Source, heads: set[str], tensors: dict, *, has_others: bool
 ) -> Settings:
     """Returns the source's settings as far as they apply to these weights."""
     settings = dataclasses.replace(
         source.settings,
-        architecture=_architecture(source.settings, heads, bilstm_size),
-        bilstm_size=bilstm_size,
+        architecture=_architecture(source.settings, heads),
+        bilstm_size=source.settings.bilstm_size if has_others else 0,
     )
-    if "classifier" not in heads:
-        return dataclasses.replace(settings, labels=None, problem_type=None)
-    if settings.architecture == "BertForMultipleChoice":
-        return dataclasses.replace(settings, labels=None)
-    count = tensors["output_weights"].shape[0]
     labels, problem_type = settings.labels, settings.problem_type
-    if (
-        count == 1
-        and settings.architecture == "BertForSequenceClassification"
-        and source.settings.architecture is None
-    ):  # transformers applies a sigmoid to the output of other models.
-        problem_type = problem_type or "regression"
-    if labels is not None and len(labels) != count:
-        logging.warning(
-            f"{source.directory} names {len(labels)} labels, but the "
-            f"classifier has {count}"
-        )
+    if "classifier" not in heads and not has_others:
+        labels = problem_type = None
+    elif settings.architecture == "BertForMultipleChoice":
         labels = None
+    elif "classifier" in heads:
+        count = tensors["output_weights"].shape[0]
+        if count == 1 and source.settings.architecture is None:
+            # transformers applies a sigmoid to the output of other models.
+            problem_type = problem_type or "regression"
+        if labels is None or len(labels) != count:
+            labels = examples.unnamed(count)
     return dataclasses.replace(
-        settings,
-        labels=labels or examples.unnamed(count),
-        problem_type=problem_type,
+        settings, labels=labels, problem_type=problem_type
     )
 
 
-def _architecture(settings: Settings, heads: set[str], bilstm_size: int) -> str:
+def _architecture(settings: Settings, heads: set[str]) -> str:
     """Chooses the class of transformers: the declared one, if it fits."""
     declared = settings.architecture
     fitting = [name for name, has in _ARCHITECTURES.items() if has == heads]
     if declared in fitting:
         return declared
-    if bilstm_size:  # Several heads read a BiLSTM under the same names.
+    if settings.bilstm_size and heads:  # Several heads can be above it.
         return "BertModel"
     if settings.attention == "left_to_right" and heads == {"masked_lm"}:
         return "BertLMHeadModel"

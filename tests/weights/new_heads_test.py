@@ -69,6 +69,7 @@ def test_a_new_head_is_stored_under_its_own_path(saved, tmp_path):
     }
     for step in ("tf1", "model_directory"):
         copy = conversion.load(checkpoint_sources.read(path))
+        assert copy.settings.labels == list("abcde")
         path = conversion.write(copy, str(tmp_path / step), step)
         again = RelationModel(model.config, seed=2)
         report = load(again, path)
@@ -81,7 +82,7 @@ def test_a_new_head_is_stored_under_its_own_path(saved, tmp_path):
     assert {*report.initialized} == {x.path for x in again.scores.weights}
     np.testing.assert_array_equal(again.scores.weights[0], before)
     copy = conversion.load(checkpoint_sources.read(path), drop_heads=True)
-    assert not copy.others
+    assert not copy.others and copy.settings.labels is None
 
 
 def test_embeddings_grow_by_the_tokens_that_a_task_adds(saved):
