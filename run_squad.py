@@ -24,28 +24,16 @@ An ensemble of several runs (seven in the paper), and a prompt:
 A run that was stopped continues from its last checkpoint.
 """
 
+from finetuning.run import run
 from foundation import config_flags
-from tasks.squad.settings import SquadConfig
-
-config_flags.parse_early(SquadConfig, __name__)
-
-from tasks.squad import early_checks
-
-config_flags.check_early(SquadConfig, __name__, early_checks.check)
-
-import foundation.tensorflow_setup  # noqa: F401
-from jobs import runner
-from tasks.squad import ensemble
-from tasks.squad.task import SquadTask
+from tasks.squad.settings import SquadFlags
+from tasks.squad.task import Squad
 
 
-def main(config: SquadConfig) -> None:
+def main(flags: SquadFlags) -> None:
     """Trains, predicts and answers questions, as the flags say."""
-    if config.ensemble_dirs:
-        ensemble.run(config)
-    else:
-        runner.run(config, SquadTask)
+    run(Squad, flags)
 
 
 if __name__ == "__main__":
-    config_flags.run(SquadConfig, main)
+    config_flags.run(SquadFlags, main)

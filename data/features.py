@@ -138,6 +138,29 @@ class Features:
         return result
 
 
+def by_token(
+    batches: Iterable[dict[str, np.ndarray]], splits: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Returns values [T, ...] of tokens, from values [B, S, ...] of batches.
+
+    Args:
+      batches: the values by name, with the `example_index` of each row.
+      splits: int64 [R + 1]; the tokens of row i are [splits[i], splits[i + 1]).
+    """
+    joined: dict[str, np.ndarray] = {}
+    for values in batches:
+        rows = values.pop("example_index")
+        length = next(iter(values.values())).shape[1]
+        positions = splits[rows][:, None] + np.arange(length)
+        is_token = positions < splits[rows + 1][:, None]
+        for name, value in values.items():
+            if name not in joined:
+                shape = (splits[-1], *value.shape[2:])
+                joined[name] = np.zeros(shape, value.dtype)
+            joined[name][positions[is_token]] = value[is_token]
+    return joined
+
+
 class Windows(NamedTuple):
     """How a text that is longer than a sequence is divided into windows.
 

@@ -91,7 +91,7 @@ def find(
     )
     uses_own = not flags.do_train and (has_model or is_unfinished)
     weights = flags.initial_weights
-    if flags.members and not uses_own:
+    if flags.members and weights is None and not uses_own:
         weights = flags.members[0]
     if uses_own and not is_unfinished:
         _warn_of_other_model(output_dir, weights)

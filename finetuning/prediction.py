@@ -191,7 +191,7 @@ def write_file(path: str, layout: tasks.Layout, paths: Sequence[str]) -> None:
 
 
 def remove_blocks(session: sessions.Session, split: str) -> None:
-    """Removes the blocks of a set whose files have been written."""
+    """Removes the blocks of a set, if there are any."""
     folder = os.path.join(session.flags.output_dir, f"{split}.blocks")
     if session.is_writer and file_system.is_folder(folder):
         file_system.remove_folder(folder)

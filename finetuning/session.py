@@ -139,7 +139,7 @@ class Session:
         an example, and made again when something has changed.
         """
         task, examples = self.task, self.task.sets[split]
-        has_records = task.sequences != "windows" and self.is_writer
+        has_records = task.has_records(split) and self.is_writer
         kind, _, suffix = split.partition("_")
         cache = features_lib.FeatureCache(
             self.flags.output_dir if has_records else None,
@@ -255,7 +255,7 @@ class Session:
         if evaluation.found:
             self.record.remember(evaluation.found)
         self.note_set(split)
-        if is_dev:
+        if is_dev and values:
             pages.write_report(self.record, self.task, evaluation, step)
         if self.record.best:  # The model was trained here.
             if values:
@@ -277,10 +277,14 @@ class Session:
     def note_set(self, split: str, **facts: Any) -> None:
         """Notes in the journal what a set is, and further facts of it."""
         examples = self.task.sets[split]
-        self.record.note_set(
-            split,
-            path=examples.path,
-            digest=examples.summary.digest,
-            examples=examples.summary.count,
+        digest = examples.summary.digest
+        before = self.record.sets.get(split, {})
+        if before.get("digest") != digest:
+            before = {}
+        now = {
+            "path": examples.path,
+            "digest": digest,
+            "examples": examples.summary.count,
             **facts,
-        )
+        }
+        self.record.note_set(split, **{**before, **now})

@@ -205,6 +205,11 @@ class Task:
                 self.show(split)
 
     @property
+    def cuts(self) -> bool:
+        """Whether what is longer than a sequence is cut."""
+        return self.sequences != "windows"
+
+    @property
     def dev_sets(self) -> list[str]:
         """The development sets; runs are compared by the first."""
         return [x for x in self.sets if x.startswith("dev")]
@@ -286,6 +291,10 @@ class Task:
     def size(self, example: Any) -> int:
         """Returns how many of the examples of a block an example counts."""
         return 1
+
+    def has_records(self, split: str) -> bool:
+        """Returns whether the features of a set are kept as records."""
+        return self.sequences != "windows"  # A record has one sequence.
 
     @property
     def records(self) -> schema.Schema:
@@ -419,7 +428,7 @@ class Task:
                 "of another language, or --do_lower_case wrong?"
             )
         full = sum(len(x) == longest for x in sample)
-        if full and self.sequences != "windows":
+        if full and self.cuts:
             yield (
                 f"{100 * full / len(sample):.1f} % of its sequences have "
                 f"--max_seq_length={longest} tokens: longer ones are cut"
@@ -434,6 +443,10 @@ class Task:
     def teacher_head(self, teacher: given_model.GivenModel) -> Any:
         """Returns the head of a teacher, which has its own training's flags."""
         return self.head()
+
+    def model_files(self) -> Mapping[str, bytes]:
+        """Returns further files of the model that is trained, by name."""
+        return {}
 
     def load(self, session: Any) -> tuple[Any, int]:
         """Returns what predicts in a command that does not train, its step."""

@@ -16,7 +16,7 @@ from data import length_groups
 from finetuning import distillation, given_model, grid, learner, record
 from finetuning import network as networks
 from finetuning import session as sessions
-from foundation import errors
+from foundation import atomic, errors
 from training import checkpoints, loop
 from training import strategy as strategies
 
@@ -78,8 +78,11 @@ def _finish(
     killed in between finds the run's last checkpoint, trains no step and writes
     the model again.
     """
+    output_dir = session.flags.output_dir
     if session.record.is_best(run.name, result) and session.is_writer:
-        network.save(session.flags.output_dir, session.task.tokenizer)
+        for name, data in session.task.model_files().items():
+            atomic.write_bytes(os.path.join(output_dir, name), data)
+        network.save(output_dir, session.task.tokenizer)
     session.record.finish(run.name, result)
     if session.record.best.get("run") == run.name:
         for split in session.task.sets:

@@ -24,7 +24,7 @@ from absl import logging
 from data import examples
 from data import features as features_lib
 from data.features import Features
-from data.tokenization import vocabulary
+from data.tokenization import plain_wordpiece, vocabulary
 from foundation import atomic, config_flags, errors
 from jobs.task_model import TaskModel
 from serving import keras_layers, opened_model
@@ -34,7 +34,6 @@ from tasks.fill_mask import masked_words
 from tasks.ner import tagging
 from tasks.ner.tagger import Tagger
 from tasks.squad import answering
-from tasks.squad import prompt as prompt_lib
 from weights import kinds, model_directory, task_files
 
 
@@ -556,15 +555,14 @@ class QuestionAnsweringModel(Model):
         """Use `load`."""
         super().__init__(opened)
         self._task_model, self._settings = opened.answerer()
-        self._prompt = prompt_lib.Prompt(
-            tokenizer=self.tokenizer,
-            logits=answering.model_logits(self._task_model, pads=False),
-            settings=self._settings,
+        tokenizer = plain_wordpiece.PlainTokenizer(
+            self.tokenizer.vocabulary, **self.tokenizer.settings
         )
+        self._answerer = answering.Answerer(tokenizer, self._settings)
 
     def _predict(self, inputs: list) -> list[Answer]:
         results = []
-        for entry, answers in self._prompt.answers(inputs):
+        for entry, answers in self._answerer.answers(inputs, self._outputs):
             start, end = entry.span or (-1, -1)
             texts = [(x.text, x.probability) for x in answers.entries]
             results.append(
@@ -572,11 +570,18 @@ class QuestionAnsweringModel(Model):
             )
         return results
 
+    def _outputs(self, features: Features) -> dict[str, np.ndarray]:
+        batches = self._task_model.predictions(
+            features, self._task_model.config.predict_batch_size, pads=False
+        )
+        return features_lib.by_token(batches, features.row_splits)
+
     def _save_settings(self, directory: str) -> None:
-        rules, threshold = self._settings.rules, self._settings.threshold
         settings = task_files.SquadSettings(
-            version_2_with_negative=bool(rules.version_2_with_negative),
-            null_score_diff_threshold=threshold,
+            version_2_with_negative=bool(
+                self._settings.version_2_with_negative
+            ),
+            null_score_diff_threshold=self._settings.threshold,
         )
         task_files.write_settings(directory, settings)
 

@@ -27,8 +27,7 @@ from serving.served_model import Signature, Spec
 from tasks.classification import outcomes
 from tasks.ner import tag_spans
 from tasks.ner.settings import WindowSettings
-from tasks.squad import decoding
-from tasks.squad import prompt as prompt_lib
+from tasks.squad import answering, decoding
 from tasks.squad.settings import AnswerSettings
 from weights import kinds, tokenizer_files
 
@@ -245,7 +244,7 @@ class Model:
         if self._task == "sentence_embedding":
             return self._embed
         if self._task == "question_answering":
-            return functools.partial(self._answer, self._prompt())
+            return functools.partial(self._answer, self._answerer())
         # What follows imports TensorFlow.
         importlib.import_module("foundation.tensorflow_setup")
         if self._task == "token_classification":
@@ -326,11 +325,10 @@ class Model:
             outputs = self._run(features.batch(rows, length))
             yield {"example_index": rows, **outputs}
 
-    def _prompt(self) -> prompt_lib.Prompt:
-        return prompt_lib.Prompt(
-            tokenizer=self._tokenizer,
-            logits=prompt_lib.model_logits(self._predictions, "float32"),
-            settings=config_flags.build(
+    def _answerer(self) -> answering.Answerer:
+        return answering.Answerer(
+            self._tokenizer,
+            config_flags.build(
                 AnswerSettings,
                 max_seq_length=self._max_seq_length,
                 **self._settings,
@@ -338,9 +336,17 @@ class Model:
         )
 
     def _answer(
-        self, prompt: prompt_lib.Prompt, question: list[str], context: list[str]
+        self,
+        answerer: answering.Answerer,
+        question: list[str],
+        context: list[str],
     ) -> dict[str, Any]:
-        pairs = prompt.answers(list(zip(question, context, strict=True)))
+        def outputs(features: Features) -> dict[str, np.ndarray]:
+            batches = self._predictions(features)
+            return features_lib.by_token(batches, features.row_splits)
+
+        questions = list(zip(question, context, strict=True))
+        pairs = answerer.answers(questions, outputs)
         chosen = [entry for entry, _ in pairs]
         spans = [entry.span or (-1, -1) for entry in chosen]
         lists = [

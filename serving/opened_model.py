@@ -17,13 +17,14 @@ from jobs import assembly, run_config
 from jobs import source as source_lib
 from jobs.task_model import Builder, Objective, TaskModel
 from modeling import heads, layers, models, variables
+from modeling.config import BertConfig
 from tasks.classification.objective import ClassificationObjective
 from tasks.classification.settings import windows_of
 from tasks.features import feature_extraction
 from tasks.ner import tag_spans, tagging
 from tasks.ner.settings import WindowSettings
-from tasks.squad import answering
-from tasks.squad.settings import AnswerSettings, WindowSizes
+from tasks.squad import heads as squad_heads
+from tasks.squad.settings import AnswerSettings
 from tasks.squad.task import check_threshold
 from weights import (
     checkpoint_sources,
@@ -40,7 +41,7 @@ _MASKED_LM = "cls/predictions/transform/dense/kernel"
 _ENCODER = "BertModel"  # Without a head.
 _SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
 # Of models whose training is not known.
-_MAX_SEQ_LENGTH = {"question_answering": WindowSizes().max_seq_length}
+_MAX_SEQ_LENGTH = {"question_answering": AnswerSettings().max_seq_length}
 _USUAL_LENGTH = 128
 # Option -> the tasks on which it has an effect, if not on all.
 _SENTENCES = tuple(
@@ -143,6 +144,24 @@ class SentenceModel(NamedTuple):
     kind: str
     labels: Sequence[str]
     windows: features.Windows | None
+
+
+class _SpanObjective(squad_heads.SpanHead):
+    """The head of question answering as jobs.task_model takes it."""
+
+    stored: Mapping[str, Any] = {}
+
+    def __init__(self, config: BertConfig):
+        self.config = config
+
+    def make_model(self, **options: Any) -> Any:
+        """Makes the model with random weights."""
+        return self.build(self.config, **options)
+
+    def load_files(self, model: Any, folder: str) -> Sequence[str]:
+        """Returns (): all weights are in one file."""
+        del model, folder
+        return ()
 
 
 class OpenedModel:
@@ -396,7 +415,7 @@ class OpenedModel:
           InputError: options.squad has an unknown flag, or max_seq_length is
             too small.
         """
-        values = AnswerSettings().besides_length
+        values: dict[str, Any] = AnswerSettings().besides_length
         for name in values:
             if self.trained.get(name) is not None:
                 values[name] = self.trained[name]
@@ -423,10 +442,7 @@ class OpenedModel:
             )
         except ValueError as error:
             raise errors.InputError(str(error)) from error
-        objective = answering.SpanObjective(
-            config=self.start.config, with_negative=with_negative
-        )
-        return self._load(objective), settings
+        return self._load(_SpanObjective(self.start.config)), settings
 
     def masked_lm(self) -> models.PretrainingModel:
         """Returns the model with its masked-LM head."""

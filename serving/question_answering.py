@@ -70,7 +70,7 @@ class AnswerGraph(text_graph.TextGraph):
         task_model, settings = opened.answerer()
         super().__init__(opened, task_model.model)
         self.settings = settings.besides_length
-        self._sizes, self._rules = settings.windows, settings.rules
+        self._sizes = self._rules = settings
         self._threshold = settings.threshold
 
     def predict(
@@ -109,7 +109,7 @@ class AnswerGraph(text_graph.TextGraph):
     def _windows(
         self, question: tf.Tensor, documents: TokensWithOffsets
     ) -> tuple[Windows, model_inputs.Sequences]:
-        """Cuts the paragraphs into windows; see windowing.make_windows."""
+        """Cuts the paragraphs into windows; see windowing.cut."""
         sizes = self._sizes
         queries = self.tokenizer.encode_graph(question)
         queries = model_inputs.take(

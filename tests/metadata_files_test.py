@@ -25,7 +25,6 @@ from foundation import errors, stamp
 from jobs import grid, model_card, run_directory, streaming
 from modeling.config import BertConfig
 from tasks.ner import feature_results, tagging
-from tasks.squad import ensemble
 from weights import model_directory, task_files, tokenizer_files
 
 NUM_DAMAGES = 25  # Of each kind.
@@ -220,11 +219,6 @@ KINDS = {
         "question_answering.json",
         {"version_2_with_negative": True, "null_score_diff_threshold": -1.5},
         task_files.read_settings,
-    ),
-    "threshold": (
-        "ensemble_threshold.json",
-        {"members": [], "threshold": -1.5},
-        lambda folder: ensemble.earlier_threshold(folder, []),
     ),
     "crf": (
         "crf.json",

@@ -1,10 +1,11 @@
-"""Proves run_squad.py in small: train, predict, score, combine, prompt, refuse.
+"""Proves run_squad.py in small: train, predict, score, prompt, refuse.
 
 python -m pytest tests/run_squad_test.py
 """
 
 import dataclasses
 import io
+import json
 import shutil
 import sys
 
@@ -14,12 +15,22 @@ import tiny_runs
 from squad_runs import read, run
 
 import run_squad
+from finetuning import prediction
 from foundation import config_flags
 from modeling import models
-from tasks.squad import dataset, metrics
+from tasks.squad import answering, dataset, metrics
 from weights import model_directory
 
 RATES = "1e-6,1e-2"
+BOTH = ("--do_train", "--do_predict")
+NEGATIVE = "--version_2_with_negative"
+WITHOUT = {"train_file": None, "predict_file": None, "init_checkpoint": None}
+FILES = (
+    "predictions.json",
+    "nbest_predictions.json",
+    "predict_logits.npz",
+    "eval_results.txt",
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,33 +42,24 @@ def root(tmp_path_factory):
 @pytest.fixture(scope="module")
 def first(root):
     """A grid of SQuAD 1.1's form from start to end, whose best is kept."""
-    modes = ("--do_train", "--do_predict=True")
-    return run(root, "first", *modes, learning_rate=RATES)
+    return run(root, "first", *BOTH, learning_rate=RATES)
 
 
 @pytest.fixture(scope="module")
 def second(root):
-    """A run of SQuAD 2.0's form from start to end."""
-    return run(
-        root,
-        "second",
-        "--do_train",
-        "--do_predict",
-        "--version_2_with_negative",
-        version=2,
-    )
+    """A run of SQuAD 2.0's form from start to end; one that was killed."""
+    flags = {"version": 2, "keep_checkpoint_max": 5}
+    folder = run(root, "second", *BOTH, NEGATIVE, **flags)
+    squad_runs.killed(folder, root / "killed")
+    return folder
 
 
-def test_a_question_cannot_fill_a_window():
-    needed = {"output_dir": "out", "question": "Who?", "context": "Anna"}
-    config_flags.build(run_squad.SquadConfig, max_seq_length=68, **needed)
-    message = "max_seq_length=67: must be greater than .*max_query_length=64"
-    with pytest.raises(ValueError, match=message):
-        config_flags.build(run_squad.SquadConfig, max_seq_length=67, **needed)
+def threshold(folder):
+    return read(folder, "question_answering.json")["null_score_diff_threshold"]
 
 
 def test_it_learns_and_scores_itself(first, root):
-    values = read(first, "eval_results.json")
+    values = tiny_runs.eval_results(first)
     assert values["eval_f1"] > 90
     # As released: questions, of which some have several windows.
     assert values["global_step"] == int(200 / 32 * 10)
@@ -65,6 +67,10 @@ def test_it_learns_and_scores_itself(first, root):
     scores = metrics.evaluate(found, read(first, "predictions.json"))
     assert values["eval_f1"] == scores["f1"]
     assert values["eval_exact_match"] == scores["exact_match"]
+    journal = read(first, "run.json")
+    best = max(x["values"]["f1"] for x in journal["runs"].values())
+    assert values["eval_f1"] == best
+    assert "lr0.01" in journal["best"]["run"]
 
 
 def test_every_question_has_an_answer_in_the_released_files(first):
@@ -77,8 +83,8 @@ def test_every_question_has_an_answer_in_the_released_files(first):
         assert len(entries) <= 20
         total = sum(entry["probability"] for entry in entries)
         assert total == pytest.approx(1)
-        assert list(entries[0])[0] == "text"
-    assert not (first / "null_odds.json").exists()
+    text = (first / "nbest_predictions.json").read_text()
+    assert text == json.dumps(lists, indent=4) + "\n"
     assert (first / "train.tf_record").exists()
     assert not (first / "eval.tf_record").exists()
 
@@ -87,42 +93,20 @@ def test_a_model_directory_with_card_and_report_is_left(first):
     architecture = model_directory.read_settings(str(first)).architecture
     assert architecture == "BertForQuestionAnswering"
     card = (first / "README.md").read_text()
-    assert "200 questions of train1.json, SHA-256" in card
-    assert "eval_exact_match" in card
+    assert "200 examples of train1.json" in card
+    assert "exact_match" in card and "question-answering" in card
     page = (first / "report.html").read_text()
-    for heading in (
-        "Learning curves",
-        "By type of question",
-        "By length of answer",
-        "By length of paragraph",
-        "Worst mistakes",
-    ):
+    for heading in ("Learning curves", "Answers", "Worst mistakes"):
         assert heading in page
 
 
 def test_a_repeated_run_gives_the_same_answers_without_training(first, root):
-    names = ("predictions.json", "nbest_predictions.json")
-    paths = [first / name for name in names]
+    paths = [first / name for name in FILES]
     paths += first.glob("runs/*/metrics.jsonl")
-    assert len(paths) == 4
+    assert len(paths) == 6
     before = {path: path.read_bytes() for path in paths}
-    modes = ("--do_train", "--do_predict")
-    run(root, "first", *modes, learning_rate=RATES)
+    run(root, "first", *BOTH, learning_rate=RATES)
     assert {path: path.read_bytes() for path in paths} == before
-
-
-def test_a_prediction_cannot_change_the_case_of_a_model(first, root, capsys):
-    with pytest.raises(SystemExit):
-        run(root, "first", "--do_predict", do_lower_case=False)
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "--do_lower_case=False, but --init_checkpoint=" in error
-
-
-def test_a_grid_keeps_the_run_with_the_best_f1(first):
-    record = read(first, "grid_results.json")
-    best = max(run["f1"] for run in record["runs"])
-    assert read(first, "eval_results.json")["eval_f1"] == best
-    assert "0.01" in record["best"]
 
 
 def test_a_file_without_answers_is_predicted_and_not_scored(first, root):
@@ -134,7 +118,6 @@ def test_a_file_without_answers_is_predicted_and_not_scored(first, root):
         init_checkpoint=first,
         predict_file=root / "test1.json",
         predict_batch_size=5,
-        group_by_length=False,
     )
     predictions = read(other, "predictions.json")
     assert predictions == read(first, "predictions.json")
@@ -142,186 +125,147 @@ def test_a_file_without_answers_is_predicted_and_not_scored(first, root):
 
 
 def test_the_threshold_is_found_applied_and_stored(second, root):
-    values = read(second, "eval_results.json")
-    threshold = values["null_score_diff_threshold"]
-    assert values["eval_best_f1_thresh"] == threshold
+    values = tiny_runs.eval_results(second)
+    found = values["eval_null_score_diff_threshold"]
+    assert values["eval_best_f1_thresh"] == found
     assert values["eval_f1"] == pytest.approx(values["eval_best_f1"])
     assert values["eval_f1"] > 80
     odds = read(second, "null_odds.json")
     predictions = read(second, "predictions.json")
     assert any(text == "" for text in predictions.values())
     for number, text in predictions.items():
-        assert (text == "") == (odds[number] > threshold)
-    stored = read(second, "question_answering.json")
-    assert stored == {
-        "version_2_with_negative": True,
-        "null_score_diff_threshold": threshold,
-    }
+        assert (text == "") == (odds[number] > found)
+    assert threshold(second) == found
     # Used where nothing is said: neither the version nor the threshold is.
-    other = run(
-        root, "later", "--do_predict", init_checkpoint=second, version=2
-    )
+    flags = {"init_checkpoint": second, "version": 2}
+    other = run(root, "later", "--do_predict", **flags)
     assert read(other, "predictions.json") == predictions
     # A threshold that is given is for one command.
-    given = {"null_score_diff_threshold": threshold + 1e5}
-    flags = {"init_checkpoint": second, "version": 2}
+    given = {"null_score_diff_threshold": found + 1e5}
     run(root, "later", "--do_predict", **flags, **given)
-    assert read(other, "predictions.json") != predictions
-    assert read(other, "question_answering.json") == stored
+    assert all(read(other, "predictions.json").values())
+    assert threshold(other) == found
 
 
 def test_what_is_stored_with_a_model_outlives_later_runs(second, root):
-    names = ("question_answering.json", "README.md")
+    names = ("question_answering.json", "model.safetensors")
     before = {name: (second / name).read_bytes() for name in names}
-    threshold = read(second, names[0])["null_score_diff_threshold"]
     answers = read(second, "predictions.json")
-    again = {"version": 2, "init_checkpoint": None}
-    # Started again, with nothing left to train and nothing to predict.
-    run(root, "second", "--do_train", version=2)
-    assert {name: (second / name).read_bytes() for name in names} == before
-    # The stored threshold applies to questions without answers. The scores and
-    # the report of training stay, and the predictions of its set are kept.
-    scores = ("eval_results.txt", "eval_results.json", "report.html")
-    before |= {name: (second / name).read_bytes() for name in scores}
-    test2 = {"predict_file": root / "test2.json"}
-    run(root, "second", "--do_predict", **(again | test2))
-    assert read(second, "predictions.json") == answers
-    assert read(second, "predictions_dev2.json") == answers
-    assert {name: (second / name).read_bytes() for name in before} == before
+    again = {"version": 2, "init_checkpoint": None, "train_file": None}
     # For once by another threshold, or as if it were of SQuAD 1.1.
-    run(
-        root,
-        "second",
-        "--do_predict",
-        **(again | test2),
-        null_score_diff_threshold=threshold + 1e5,
-    )
+    test2 = again | {"predict_file": root / "test2.json"}
+    given = {"null_score_diff_threshold": threshold(second) + 1e5}
+    run(root, "second", "--do_predict", **test2, **given)
     assert all(read(second, "predictions.json").values())
-    run(
-        root,
-        "second",
-        "--do_predict",
-        "--version_2_with_negative=False",
-        **(again | test2),
-    )
+    run(root, "second", "--do_predict", f"{NEGATIVE}=False", **test2)
     assert not (second / "null_odds.json").exists()
-    assert (second / names[0]).read_bytes() == before[names[0]]
+    # The stored threshold applies to questions without answers.
+    run(root, "second", "--do_predict", **test2)
+    assert read(second, "predictions.json") == answers
     run(root, "second", "--do_predict", **again)
     assert read(second, "predictions.json") == answers
-    # The scores of another set are beside those of the development set.
-    scores = read(second, "eval_results.json")
-    run(
-        root,
-        "second",
-        "--do_predict",
-        **(again | {"predict_file": root / "train2.json"}),
-        null_score_diff_threshold=threshold,
-    )
-    assert read(second, "eval_results_dev2.json") == scores
+    # Started again, with nothing left to train.
+    run(root, "second", *BOTH, NEGATIVE, version=2)
+    assert read(second, "predictions.json") == answers
+    assert {name: (second / name).read_bytes() for name in names} == before
     card = (second / "README.md").read_text()
-    for name in ("eval_f1", "train2_eval_f1"):
-        assert f"| {name} |" in card
-    assert "40 questions of dev2.json" in card
-    assert "200 questions of train2.json" in card
+    assert "40 examples of dev2.json" in card
 
 
 def test_a_killed_training_is_predicted_as_what_it_learns(second, root):
-    killed = tiny_runs.killed(second, root / "killed")
-    for name in ("second", "killed"):
-        run(root, name, "--do_predict", predict_file=root / "dev2.json")
+    killed = root / "killed"
+    run(root, "killed", "--do_predict", predict_file=root / "dev2.json")
     answers = read(second, "predictions.json")
     assert read(killed, "predictions.json") == answers
     assert "" in answers.values()
     # The threshold that was found applies to sets without answers.
     run(root, "killed", "--do_predict", predict_file=root / "test2.json")
     assert read(killed, "predictions.json") == answers
-    assert read(killed, "null_odds.json")
-
-
-def test_a_setting_that_is_not_given_is_not_blamed(second, root, capsys):
-    with pytest.raises(SystemExit):
-        run(root, "blamed", "--do_train", init_checkpoint=second)
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "the model was trained with --version_2_with_negative" in error
 
 
 def test_training_ends_with_a_threshold_wherever_one_can_be_found(root):
     flags = {"version": 2, "num_train_epochs": 0.5}
-    switches = ("--do_train", "--version_2_with_negative")
-    folder = run(root, "unasked", *switches, **flags)
-    stored = read(folder, "question_answering.json")
-    found = stored["null_score_diff_threshold"]
+    folder = run(root, "unasked", "--do_train", NEGATIVE, **flags)
+    found = threshold(folder)
     assert found is not None
     assert not (folder / "predictions.json").exists()
+    assert (folder / "eval_results.txt").exists()
     # Where none was found, a later run with the answers finds and stores it.
-    folder = run(root, "unknown", *switches, **(flags | {"predict_file": None}))
-    stored = read(folder, "question_answering.json")
-    assert stored["null_score_diff_threshold"] is None
+    flags["predict_file"] = None
+    folder = run(root, "unknown", "--do_train", NEGATIVE, **flags)
+    assert threshold(folder) is None
     run(root, "unknown", "--do_predict", init_checkpoint=None, version=1)
-    stored = read(folder, "question_answering.json")
-    assert stored["null_score_diff_threshold"] is None
+    assert threshold(folder) is None
     run(root, "unknown", "--do_predict", init_checkpoint=None, version=2)
-    stored = read(folder, "question_answering.json")
-    assert stored["null_score_diff_threshold"] == found
+    assert threshold(folder) == found
 
 
-def test_it_answers_at_the_prompt(first, root, capsys, monkeypatch):
-    lines = b"Who?\n\nW1  Dora w2.\nWho?\n\n\nw3 Carl\n?"
-    stdin = io.TextIOWrapper(io.BytesIO(lines))
+def test_a_killed_prediction_continues(first, root, monkeypatch, caplog):
+    monkeypatch.setattr(prediction, "BLOCK", 32)  # Eight questions.
+    flags = {"init_checkpoint": first}
+    calm = run(root, "calm", "--do_predict", **flags)
+    decode, calls = answering.Answerer.decode, []
+
+    def dies(*arguments):
+        calls.append(0)
+        if len(calls) == 4:
+            raise RuntimeError("killed")
+        return decode(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(answering.Answerer, "decode", dies)
+        with pytest.raises(RuntimeError, match="killed"):
+            run(root, "stopped", "--do_predict", **flags)
+    assert not (root / "stopped" / "predictions.json").exists()
+    with caplog.at_level("INFO", logger="absl"):
+        folder = run(root, "stopped", "--do_predict", **flags)
+    assert "3 of 5 blocks were predicted by an earlier" in caplog.text
+    assert not (folder / "dev.blocks").exists()
+    for name in FILES:
+        assert (folder / name).read_bytes() == (calm / name).read_bytes()
+
+
+def test_questions_without_a_window_are_answered_too(first, root):
+    qas = [{"id": "x", "question": "Who?", "answers": []}]
+    data = {"data": [{"paragraphs": [{"context": "\u200b", "qas": qas}]}]}
+    path = root / "blank.json"
+    path.write_text(json.dumps(data))
+    flags = {"init_checkpoint": first, "predict_file": path}
+    for negative, text in ((False, "empty"), (True, "")):
+        switches = ("--do_predict", f"{NEGATIVE}={negative}")
+        folder = run(root, f"blank{text}", *switches, **flags)
+        assert read(folder, "predictions.json") == {"x": text}
+    qas[0]["answers"] = [{"text": "\u200b", "answer_start": 0}]
+    path.write_text(json.dumps(data))
+    with pytest.raises(SystemExit):
+        run(root, "nothing", "--do_train", train_file=path)
+
+
+def test_it_answers_at_the_prompt(first, second, root, capsys, monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(b"Who?\n\nw3 Carl\n?"))
     monkeypatch.setattr(sys, "stdin", stdin)
-    run(
-        root,
-        "first",
-        "--interactive",
-        train_file=None,
-        predict_file=None,
-        question="Who?",
-        context="w1 w2 Anna, w3",
-    )
+    pair = {"question": "Who?", "context": "w1 w2 Anna, w3"}
+    run(root, "first", "--interactive", **WITHOUT, **pair)
     output = capsys.readouterr().out
     assert "Anna  (probability" in output
     assert "characters 6-10" in output
     assert output.count("w1 w2 [Anna], w3") == 2
-    assert "characters 4-8" in output
     assert "Carl  (probability" in output
-    # Nobody types, so there is no prompt, but each answer has its question.
-    assert "paragraph> " not in output
-    found = [x for x in output.splitlines() if x.startswith("question> ")]
-    assert found == ["question> Who?"] * 2 + ["question> ?"]
-
-
-def test_a_terminal_says_how_to_end(first, root, capsys, monkeypatch):
-    stdin = io.TextIOWrapper(io.BytesIO(b"w1 Anna\nWho?\n"))
-    stdin.isatty = lambda: True
-    monkeypatch.setattr(sys, "stdin", stdin)
-    flags = {"train_file": None, "predict_file": None}
-    run(root, "first", "--interactive", **flags)
-    found = capsys.readouterr()
-    assert "Ctrl-D" in found.err
-    assert "question> " in found.out and "question> Who?" not in found.out
-
-
-def test_a_line_that_is_no_text_is_named(first, root, capsys, monkeypatch):
-    stdin = io.TextIOWrapper(io.BytesIO(b"w1 Anna\nW\xe9r?\n"))
-    monkeypatch.setattr(sys, "stdin", stdin)
-    flags = {"train_file": None, "predict_file": None}
-    with pytest.raises(SystemExit) as caught:
-        run(root, "first", "--interactive", **flags)
-    assert caught.value.code == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "standard input:2: not UTF-8 text" in error
-
-
-def test_no_answer_is_said_in_words(second, root, capsys):
-    run(
-        root,
-        "second",
-        train_file=None,
-        predict_file=None,
-        question="Who?",
-        context="w1 w2 w3 w4",
-    )
+    run(root, "second", **WITHOUT, question="Who?", context="w1 w2 w3 w4")
     assert "(no answer)" in capsys.readouterr().out
+
+
+def test_a_student_learns_from_a_teacher_of_the_same_squad(
+    first, second, root, capsys
+):
+    flags = {"teacher_dir": first, "num_train_epochs": 1}
+    run(root, "student", "--do_train", **flags)
+    lines = (root / "student" / "metrics.jsonl").read_text()
+    assert "distillation_loss" in lines
+    flags["teacher_dir"] = second
+    with pytest.raises(SystemExit):
+        run(root, "other", "--do_train", **flags)
+    assert "of the teacher in" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -336,22 +280,19 @@ def test_no_answer_is_said_in_words(second, root, capsys):
         ({"context": "w1 Anna"}, "--context needs --question or --interactive"),
         ({"context": "caf\udce9"}, r"--context='caf\udce9': is not UTF-8"),
         ({"version": 2}, "--version_2_with_negative is needed"),
-        (
-            {"version_2_with_negative": True},
-            "has the key is_impossible, which all",
-        ),
+        ({"version_2_with_negative": True}, "has the key is_impossible, which"),
         (
             {"null_score_diff_threshold": 0.0},
             "--null_score_diff_threshold: needs --version_2_with_negative",
         ),
         ({"null_score_diff_threshold": "nan"}, "must be a finite number"),
-        ({"ensemble_dirs": "a,b"}, "--ensemble_dirs only combines"),
+        ({"ensemble_dirs": "a,b"}, "--ensemble_dirs only averages"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_what_the_user_can_mend_ends_in_one_line(root, capsys, flags, message):
     with pytest.raises(SystemExit) as caught:
-        run(root, "bad", "--do_train", "--do_predict", **flags)
+        run(root, "bad", *BOTH, **flags)
     assert caught.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
 
@@ -377,7 +318,7 @@ def test_the_papers_recipes_are_flag_files(repository, version, epochs, size):
     flagfile = repository / "configs" / f"squad_{version}.flags"
     argv = ["x", f"--flagfile={flagfile}", "--output_dir=o"]
     argv += ["--train_file=t", "--predict_file=p"]
-    config = config_flags.parse(run_squad.SquadConfig, argv)
-    assert config.grid.num_train_epochs == (epochs,)
-    assert config.grid.train_batch_size == (size,)
-    assert bool(config.rules.version_2_with_negative) == (version == "2.0")
+    flags = config_flags.parse(run_squad.SquadFlags, argv)
+    assert flags.num_train_epochs == (epochs,)
+    assert flags.train_batch_size == (size,)
+    assert bool(flags.version_2_with_negative) == (version == "2.0")

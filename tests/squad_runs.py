@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import tiny_runs
 
@@ -70,10 +71,23 @@ def run(folder, name, *switches, version=1, **flags):
         "precision": "float32",
         "num_train_epochs": 10,
     } | flags
-    tiny_runs.run(run_squad, run_squad.SquadConfig, *switches, **flags)
+    tiny_runs.run(run_squad, run_squad.SquadFlags, *switches, **flags)
     return folder / name
 
 
 def read(folder, name):
     """Reads a JSON file of a run."""
     return json.loads((folder / name).read_text())
+
+
+def killed(folder, to):
+    """Copies what a training leaves that is killed before its end."""
+    to.mkdir()
+    for path in folder.iterdir():
+        if path.name.startswith(("checkpoint", "model.ckpt-")):
+            shutil.copy(path, to)
+    journal = read(folder, "run.json")
+    for name in ("runs", "best", "evaluations", "sets"):
+        journal.pop(name, None)
+    (to / "run.json").write_text(json.dumps(journal))
+    return to

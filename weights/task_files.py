@@ -294,10 +294,3 @@ def read_settings(directory: str) -> SquadSettings | None:
     """
     path = os.path.join(directory, SQUAD_SETTINGS)
     return metadata.read_closed(path, SquadSettings)
-
-
-def settings_of_model(directory: str) -> SquadSettings | None:
-    """Reads the settings of the model in a directory; None without a model."""
-    if not model_directory.has_model(directory):
-        return None
-    return read_settings(directory)

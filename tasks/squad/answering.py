@@ -1,137 +1,102 @@
-"""Question answering on tensors: the head, the loss and the logits.
+"""From questions and paragraphs to answers, by the logits of any model.
 
-The model has two logits for each token of a window: the answer starts at the
-token with the highest start logit and ends at that with the highest end logit.
-Both are trained with the cross entropy over all positions of a window. If the
-answer is not in the window, both labels are 0, the position of [CLS].
+    texts --encode--> windows --model--> logits --decode--> answers
+
+run_squad.py, Python's API and the server answer with this class; it needs no
+TensorFlow.
 """
 
-import dataclasses
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, ClassVar
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-from keras import ops
+from absl import logging
 
 from data.features import Features
-from foundation import errors
-from jobs.task_model import TaskModel
-from modeling import losses, models
-from modeling.config import BertConfig
-from tasks.squad import blocks, prompt
-from weights import task_files
-
-_LOSS = "span_loss"
+from data.tokenization import plain_wordpiece
+from tasks.squad import decoding, windowing
+from tasks.squad.decoding import Answer, AnswerList
+from tasks.squad.settings import AnswerSettings
+from tasks.squad.windowing import Window
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SpanObjective:
-    """The head, the loss and the predictions of question answering.
+class Answerer:
+    """Answers questions with a tokenizer and the settings of a model."""
 
-    Attributes:
-      config: hyperparameters of the encoder.
-      with_negative: whether questions may have no answer (SQuAD 2.0).
-    """
-
-    per_token: ClassVar[bool] = True
-    config: BertConfig
-    with_negative: bool = False
-
-    @property
-    def stored(self) -> dict[str, Any]:
-        """See task_model.Objective."""
-        return dataclasses.asdict(
-            task_files.SquadSettings(version_2_with_negative=self.with_negative)
-        )
-
-    def make_model(self, **options: Any) -> models.QuestionAnsweringModel:
-        """Makes the model; see task_model.Objective."""
-        return models.QuestionAnsweringModel(self.config, **options)
-
-    def load_files(self, model: Any, folder: str) -> Collection[str]:
-        """Returns (): all weights are in one file."""
-        del model, folder
-        return ()
-
-    def loss_weights(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the number of windows."""
-        count = ops.shape(features["input_ids"])[0]
-        return {_LOSS: ops.cast(count, "float32")}
-
-    def forward(
-        self, model: Any, features: Mapping[str, Any], dropout_seed: Any = None
-    ) -> tuple[dict, dict]:
-        """Returns the loss and the accuracies of both positions."""
-        logits = model(features, dropout_seed=dropout_seed)
-        return self.hard_losses(logits, features)
-
-    def hard_losses(
-        self, outputs: Any, features: Mapping[str, Any]
-    ) -> tuple[dict, dict]:
-        """Returns what `forward` does, from the logits."""
-        logits = outputs
-        start = ops.reshape(features["start_positions"], (-1,))
-        end = ops.reshape(features["end_positions"], (-1,))
-        loss = losses.span(logits.start_logits, logits.end_logits, start, end)
-        accuracy = losses.classification_accuracy
-        return {_LOSS: loss}, {
-            "start_accuracy": accuracy(logits.start_logits, start),
-            "end_accuracy": accuracy(logits.end_logits, end),
-        }
-
-    def soft_loss(
+    def __init__(
         self,
-        outputs: Any,
-        teacher: Mapping[str, Any],
-        features: Mapping[str, Any],
-        temperature: float,
-    ) -> losses.Weighted:
-        """See distillation.Objective."""
-        names = ("start_logits", "end_logits")
-        return losses.soft_span(
-            [getattr(outputs, name) for name in names],
-            [teacher[name][..., 0] for name in names],
-            features["input_mask"],
-            temperature,
+        tokenizer: plain_wordpiece.PlainTokenizer,
+        settings: AnswerSettings,
+    ):
+        """Takes the tokenizer and the settings."""
+        self._tokenizer, self._settings = tokenizer, settings
+        # Successive questions are about the same paragraph.
+        self._document = functools.lru_cache(4)(
+            functools.partial(windowing.read_document, tokenizer)
         )
 
-    def of_teacher(self, config: BertConfig, folder: str) -> "SpanObjective":
-        """See distillation.Objective; both answer the same SQuAD.
+    def encode(self, question: str, context: str) -> list[Window]:
+        """Returns the windows of a question."""
+        document = self._document(context)
+        return windowing.cut(
+            self._tokenizer, question, document, self._settings
+        )
 
-        Raises:
-          InputError: only one of both may leave a question without an answer.
+    def decode(
+        self,
+        contexts: Sequence[str],
+        sequences: Sequence[Sequence[Window]],
+        outputs: Mapping[str, np.ndarray],
+    ) -> list[AnswerList]:
+        """Returns the best answers to each question.
+
+        Args:
+          contexts: the paragraph of each question.
+          sequences: the windows of each question.
+          outputs: "start_logits" and "end_logits", float32 [T] of the tokens of
+            all windows; neither if there is no window.
         """
-        stored = task_files.read_settings(folder)
-        if stored and stored.version_2_with_negative != self.with_negative:
-            raise errors.InputError(
-                f"--version_2_with_negative is {self.with_negative}, but "
-                f"{stored.version_2_with_negative} of the teacher in {folder}"
+        nothing = np.zeros(0, np.float32)
+        logits = decoding.SpanLogits(
+            outputs.get("start_logits", nothing),
+            outputs.get("end_logits", nothing),
+        )
+        if not np.isfinite(logits).all():
+            logging.warning(
+                "logits are not finite numbers, so answers are arbitrary: the "
+                "weights are damaged, or --precision is not enough"
             )
-        return dataclasses.replace(self, config=config)
-
-    def predict(
-        self, model: Any, features: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Returns both logits, float32 [B, S]."""
-        logits = model(features)
-        return {
-            "start_logits": logits.start_logits,
-            "end_logits": logits.end_logits,
-        }
-
-
-def model_logits(task_model: TaskModel, *, pads: bool) -> blocks.Logits:
-    """Returns a function that computes a model's logits of windows.
-
-    Args:
-      task_model: the model.
-      pads: see TaskModel.predict.
-    """
-    config = task_model.config
-
-    def predictions(features: Features) -> Iterator[dict[str, np.ndarray]]:
-        return task_model.predictions(
-            features, config.predict_batch_size, pads=pads
+        return decoding.decode(
+            contexts,
+            sequences,
+            logits,
+            tokenizer=self._tokenizer,
+            settings=self._settings,
         )
 
-    return prompt.model_logits(predictions, config.devices.precision)
+    def answers(
+        self,
+        questions: Iterable[tuple[str, str]],
+        predict: Callable[[Features], Mapping[str, np.ndarray]],
+    ) -> list[tuple[Answer, AnswerList]]:
+        """Returns the answer to each question, and the best answers.
+
+        Args:
+          questions: pairs of a question and its paragraph.
+          predict: returns the outputs of windows; see `decode`.
+        """
+        questions = list(questions)
+        sequences = [self.encode(*pair) for pair in questions]
+        features = windowing.features(sequences)
+        outputs = predict(features) if len(features) else {}
+        contexts = [context for _, context in questions]
+        lists = self.decode(contexts, sequences, outputs)
+        return [(self.chosen(found), found) for found in lists]
+
+    def chosen(self, answers: AnswerList) -> Answer:
+        """Returns the answer to give; its text is "" if there is none."""
+        text = answers.text(self._settings.threshold)
+        nothing = Answer("", 1.0, 0.0, 0.0, None)
+        if text == decoding.NOTHING and answers.entries[0].span is None:
+            return nothing
+        return next((x for x in answers.entries if x.text == text), nothing)

@@ -21,16 +21,16 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import sequences
+from data import sequences as sequences_lib
 from data.tokenization import normalization, wordpiece
 from tasks.squad import dataset, windowing
-from tasks.squad.settings import AnswerRules
-from tasks.squad.windowing import Windows
+from tasks.squad.settings import AnswerSettings
+from tasks.squad.windowing import Window
 
 # AnswerList.null_odds if "no answer" is the only answer; JSON has no infinity.
 NO_ANSWER_ODDS = 1e6
@@ -98,6 +98,38 @@ class AnswerList(NamedTuple):
         return "" if self.null_odds > threshold else self.best
 
 
+class Windows(NamedTuple):
+    """W windows of N questions, in the order of the questions.
+
+    Attributes:
+      questions: int64 [W]; index of the window's question.
+      starts: int64 [W]; first token in the paragraph.
+      lengths: int64 [W]; number of the paragraph's tokens.
+      offsets: int64 [W]; position of the first of them in the window.
+      row_splits: int64 [W + 1]; where the tokens of each window begin, and T.
+    """
+
+    questions: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+    offsets: np.ndarray
+    row_splits: np.ndarray
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[Window]]) -> "Windows":
+        """Takes the windows of each question."""
+        rows = [
+            (number, x.start, x.length, x.offset, len(x.ids))
+            for number, windows in enumerate(sequences)
+            for x in windows
+        ]
+        questions, starts, lengths, offsets, sizes = (
+            np.array(rows, np.int64).reshape(-1, 5).T
+        )
+        splits = np.concatenate([[0], np.cumsum(sizes)])
+        return cls(questions, starts, lengths, offsets, splits)
+
+
 class Spans(NamedTuple):
     """C spans in the order of their questions, the best of a question first.
 
@@ -117,70 +149,62 @@ class Spans(NamedTuple):
 _Project = Callable[[int, int, int], tuple[str, tuple[int, int]]]
 
 
-def collect_logits(
-    batches: Iterable[Mapping[str, np.ndarray]], row_splits: np.ndarray
-) -> SpanLogits:
-    """Concatenates the logits of all windows, without padding.
-
-    Args:
-      batches: batches in any order, of any S: start_logits and end_logits [B,
-        S], example_index [B], the indices of the windows.
-      row_splits: int [W + 1]; where the tokens of each window begin, and T.
-    """
-    start, end = np.zeros((2, row_splits[-1]), np.float32)
-    for values in batches:
-        rows = values["example_index"]
-        length = values["start_logits"].shape[1]
-        positions = row_splits[rows][:, None] + np.arange(length)
-        is_token = positions < row_splits[rows + 1][:, None]
-        start[positions[is_token]] = values["start_logits"][is_token]
-        end[positions[is_token]] = values["end_logits"][is_token]
-    return SpanLogits(start, end)
-
-
 def decode(
-    question_set: dataset.QuestionSet,
-    windows: Windows,
+    contexts: Sequence[str],
+    sequences: Sequence[Sequence[Window]],
     logits: SpanLogits,
     *,
     tokenizer: wordpiece.Tokenizer,
-    rules: AnswerRules,
+    settings: AnswerSettings,
 ) -> list[AnswerList]:
-    """Returns one list of answers per question, in the questions' order."""
-    nulls = _null_logits(len(question_set), windows, logits)
-    is_start = may_start(windows)
-    project = _projector(question_set, windows, tokenizer, rules)
+    """Returns the best answers to each of N questions.
+
+    Args:
+      contexts: the paragraphs of N questions.
+      sequences: the windows of each question.
+      logits: the logits of all windows.
+      tokenizer: tokenizer of the model.
+      settings: the rules for answers.
+    """
+    windows, count = Windows.of(sequences), len(contexts)
+    nulls = _null_logits(count, windows, logits)
+    is_start = _may_start(windows)
+    project = _projector(contexts, sequences, tokenizer, settings)
     result: list[AnswerList] = []
-    for first in range(0, len(question_set), _CHUNK):
-        numbers = np.arange(first, min(first + _CHUNK, len(question_set)) + 1)
+    for first in range(0, count, _CHUNK):
+        numbers = np.arange(first, min(first + _CHUNK, count) + 1)
         rows = np.searchsorted(windows.questions, numbers[[0, -1]])
-        spans = best_spans(windows, logits, is_start, slice(*rows), rules)
+        spans = best_spans(windows, logits, is_start, slice(*rows), settings)
         bounds = np.searchsorted(spans.questions, numbers)
         for null, bound in zip(
             nulls[first:], itertools.pairwise(bounds), strict=False
         ):
             columns = [column[slice(*bound)].tolist() for column in spans[1:]]
-            may_be_null = rules.version_2_with_negative and np.isfinite(null[0])
+            may_be_null = settings.version_2_with_negative and np.isfinite(
+                null[0]
+            )
             result.append(
                 _answer_list(
                     list(zip(*columns, strict=True)),
                     tuple(null.tolist()) if may_be_null else None,
                     project,
-                    rules,
+                    settings,
                 )
             )
     return result
 
 
-def may_start(windows: Windows) -> np.ndarray:
+def _may_start(windows: Windows) -> np.ndarray:
     """Returns bool [T]: whether an answer may start at a token.
 
     An answer may start at a token of the paragraph, in the window where this
     token has most context.
     """
-    splits = windows.features.row_splits
+    splits = windows.row_splits
     result = np.zeros(splits[-1], bool)
-    positions = sequences.ranges(splits[:-1] + windows.offsets, windows.lengths)
+    positions = sequences_lib.ranges(
+        splits[:-1] + windows.offsets, windows.lengths
+    )
     result[positions] = windowing.max_context(
         windows.questions, windows.starts, windows.lengths
     )
@@ -192,21 +216,21 @@ def best_spans(
     logits: SpanLogits,
     is_start: np.ndarray,
     rows: slice,
-    rules: AnswerRules,
+    settings: AnswerSettings,
 ) -> Spans:
     """Returns the spans that may be answers.
 
     Args:
       windows: the windows of all questions.
       logits: the logits of the windows.
-      is_start: see `may_start`.
+      is_start: see `_may_start`.
       rows: the windows to decode; all windows of some questions.
-      rules: rules of the answers.
+      settings: the rules for answers.
     """
     if rows.start == rows.stop:
         return Spans(*np.zeros((4, 0), np.int64), *np.zeros((2, 0)))
-    numbers = np.arange(len(windows))[rows]
-    splits = windows.features.row_splits
+    numbers = np.arange(rows.start, rows.stop)
+    splits = windows.row_splits
     begin = splits[numbers][:, None]
     positions = begin + np.arange(int(np.diff(splits)[rows].max()))
     is_token = positions < splits[numbers + 1][:, None]
@@ -217,7 +241,7 @@ def best_spans(
     def best(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values = np.where(is_token, values[positions], -np.inf)
         order = np.argsort(-values, axis=1, kind="stable")
-        order = order[:, : rules.n_best_size]
+        order = order[:, : settings.n_best_size]
         logits = np.take_along_axis(values, order, axis=1)
         return order, logits.astype(np.float64)
 
@@ -228,7 +252,7 @@ def best_spans(
     is_good_end = (ends >= first) & (ends < after)
     lengths = ends[:, None, :] - starts[:, :, None] + 1
     is_good = is_good_start[:, :, None] & is_good_end[:, None, :]
-    is_good &= (lengths >= 1) & (lengths <= rules.max_answer_length)
+    is_good &= (lengths >= 1) & (lengths <= settings.max_answer_length)
     row, i, j = np.nonzero(is_good)
     spans = Spans(
         windows.questions[numbers[row]],
@@ -253,7 +277,7 @@ def _null_logits(
     Returns:
       float64 [count, 2]; infinite for a question without a window.
     """
-    first = windows.features.row_splits[:-1]
+    first = windows.row_splits[:-1]
     pairs = np.stack([x[first] for x in logits], axis=1).astype(np.float64)
     order = np.lexsort((pairs.sum(axis=1), windows.questions))
     questions, rows = np.unique(windows.questions[order], return_index=True)
@@ -266,7 +290,7 @@ def _answer_list(
     spans: list[tuple[int, int, int, float, float]],
     null: tuple[float, float] | None,
     project: _Project,
-    rules: AnswerRules,
+    settings: AnswerSettings,
 ) -> AnswerList:
     """Returns the n_best_size best different texts with probabilities.
 
@@ -276,7 +300,7 @@ def _answer_list(
       spans: rows of Spans without the question, the best first.
       null: the logits of "no answer"; None if "no answer" is not allowed.
       project: function that returns the text and the characters of a span.
-      rules: rules of the answers.
+      settings: the rules for answers.
     """
     if null is not None:
         scores = [-(start + end) for *_, start, end in spans]
@@ -284,14 +308,14 @@ def _answer_list(
         spans.insert(rank, (_NO_WINDOW, 0, 0, *null))
     answers: dict[str, Answer] = {}
     for window, start, end, start_logit, end_logit in spans:
-        if len(answers) >= rules.n_best_size:
+        if len(answers) >= settings.n_best_size:
             break
         text, characters = "", None
         if window != _NO_WINDOW:
             text, characters = project(window, start, end)
         answer = Answer(text, 0.0, start_logit, end_logit, characters)
         answers.setdefault(text, answer)
-    if rules.version_2_with_negative:
+    if settings.version_2_with_negative:
         nothing = Answer("", 0.0, *(null or (0.0, 0.0)), None)
         answers.setdefault("", nothing)
     if not answers:
@@ -313,10 +337,10 @@ def _answer_list(
 
 
 def _projector(
-    question_set: dataset.QuestionSet,
-    windows: Windows,
+    contexts: Sequence[str],
+    sequences: Sequence[Sequence[Window]],
     tokenizer: wordpiece.Tokenizer,
-    rules: AnswerRules,
+    settings: AnswerSettings,
 ) -> _Project:
     """Returns a function that returns the original text of a span.
 
@@ -329,28 +353,29 @@ def _projector(
     If that fails, e.g. for [UNK] or a stripped accent, the answer is the
     complete words, as in google-research/bert and in the paper's scores. In
     languages without spaces, such as Chinese, these may be complete sentences:
-    rules.exact_answers returns the characters of the tokens instead.
+    settings.exact_answers returns the characters of the tokens instead.
     """
-    documents, contexts = windows.documents, question_set.contexts
     tokens = tokenizer.vocabulary.tokens
     normalize = _word_normalizer(**tokenizer.settings)
-    words_of = functools.lru_cache(4)(lambda i: dataset.words(contexts[i]))
+    words_of = functools.lru_cache(4)(dataset.words)
+    windows = [
+        (context, window)
+        for context, found in zip(contexts, sequences, strict=True)
+        for window in found
+    ]
 
     def project(
-        window: int, start: int, end: int
+        number: int, start: int, end: int
     ) -> tuple[str, tuple[int, int]]:
-        question = question_set.questions[windows.questions[window]]
-        paragraph = question.paragraph
-        # From a position in the window to a token in windows.documents.
-        shift = documents.row_splits[paragraph] + windows.starts[window]
-        shift -= windows.offsets[window]
-        first, last = int(shift + start), int(shift + end)
-        span = int(documents.starts[first]), int(documents.ends[last])
-        if rules.exact_answers:
-            return contexts[paragraph][slice(*span)], span
-        ids = documents.ids[first : last + 1].tolist()
-        numbers = slice(documents.words[first], documents.words[last] + 1)
-        words = words_of(paragraph)[numbers]
+        context, window = windows[number]
+        document = window.document
+        first, last = start + window.shift, end + window.shift
+        span = int(document.starts[first]), int(document.ends[last])
+        if settings.exact_answers:
+            return context[slice(*span)], span
+        ids = document.ids[first : last + 1].tolist()
+        numbers = slice(document.words[first], document.words[last] + 1)
+        words = words_of(context)[numbers]
         answer = join_tokens([tokens[i] for i in ids])
         normalized = [normalize(word.text) for word in words]
         return final_answer(answer, words, normalized)

@@ -1,394 +1,515 @@
-"""Question answering for the runner: its sets, files, card and prompt.
+"""Question answering: SQuAD 1.1 and 2.0.
 
-question sets -> windows -> model -> logits -> answers -> Evaluation
+predictions.json         id -> text, "" for no answer
+nbest_predictions.json   id -> texts with probability and both logits
+null_odds.json           id -> odds of no answer; SQuAD 2.0 only
+predict_logits.npz       the logits of all windows, for ensembles
+eval_results.txt, report.html       if the set has answers
+question_answering.json  version and threshold, beside the model
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import functools
+import itertools
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from absl import logging
 
-from data import features as features_lib
+from data import schema
 from data.features import Features
-from data.tokenization import wordpiece
+from finetuning import given_model, record
+from finetuning import task as tasks
 from foundation import errors, file_system
-from jobs import streaming
-from jobs.outputs import Card, Description, Outputs, Scores
-from jobs.source import ModelSource
-from jobs.task_model import TaskModel
-from tasks.squad import answering, blocks, dataset, outputs, windowing
-from tasks.squad import prompt as prompt_lib
-from tasks.squad.settings import AnswerSettings, SquadConfig
-from weights import kinds, model_directory, task_files, tokenizer_files
+from tasks.squad import answering, dataset, ensemble, metrics, prompt, windowing
+from tasks.squad.dataset import Question
+from tasks.squad.decoding import Answer, AnswerList
+from tasks.squad.settings import AnswerSettings, SquadFlags
+from tasks.squad.windowing import Window
+from weights import model_directory, task_files
+
+PREDICTIONS = "predictions.json"
+N_BEST = "nbest_predictions.json"
+NULL_ODDS = "null_odds.json"
+_SIZES = ("max_seq_length", "doc_stride", "max_query_length")
+_SAMPLE = 1000  # Questions that are measured.
+_SIZE = 4  # Examples of other tasks that take as long as a question.
+_MEMBERS = "ensemble"  # In the journal: the weights of the runs.
+_THRESHOLD = "null_score_diff_threshold"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class QuestionSets:
-    """The question sets of a command, and how they are answered.
-
-    Attributes:
-      train: the training set, if the command trains.
-      predict: the set to predict, if there is one.
-      with_negative: whether questions may have no answer (SQuAD 2.0).
-      threshold: null odds above which there is no answer, if given or stored.
-      stored_threshold: threshold of the model, if the command does not train
-        it.
-    """
-
-    train: dataset.QuestionSet | None
-    predict: dataset.QuestionSet | None
-    with_negative: bool
-    threshold: float | None
-    stored_threshold: float | None = None
-
-    @property
-    def to_train(self) -> dataset.QuestionSet:
-        """The training set of a command that trains."""
-        assert self.train is not None
-        return self.train
-
-    @property
-    def to_predict(self) -> dataset.QuestionSet:
-        """The set of a command that predicts or evaluates."""
-        assert self.predict is not None
-        return self.predict
-
-
-class SquadTask:
-    """The sets of questions; see jobs.task.Task.
+class Squad(tasks.Task):
+    """The answer to a question: a part of its paragraph, or none.
 
     Attributes:
-      sets: the sets, and how they are answered.
-      last_threshold: null odds of the last evaluation, which a prompt applies.
+      question_sets: the questions of each set.
+      answerer: from texts to windows, from logits to answers.
+      threshold: the null odds above which there is no answer; None in SQuAD
+        1.1, and if none is known.
     """
 
-    dev_splits = ()
-    # The metrics of --predict_file are those of its predictions.
-    evaluates_at_end = False
+    Flags = SquadFlags
+    score_note = "The score is F1."
+    cuts = False
 
-    def __init__(self, config: SquadConfig, source: ModelSource):
-        """Reads and checks the files.
-
-        Raises:
-          InputError: a flag or a file does not fit.
-        """
-        start = source.start
+    def __init__(self, flags: SquadFlags, model: given_model.GivenModel):
+        """See Task."""
         try:  # A given flag may not fit a remembered one.
-            config.windows.check()
+            flags.check_windows()
         except ValueError as error:
             raise errors.InputError(str(error)) from error
-        self.sets = open_sets(
-            config, stored_settings(source, config.output_dir)
+        self._stored = task_files.SquadSettings()
+        if not flags.do_train:
+            found = task_files.read_settings(model.record.directory)
+            self._stored = found or self._stored
+        given = flags.version_2_with_negative
+        stored = self._stored.version_2_with_negative
+        self.with_negative = stored if given is None else given
+        check_threshold(
+            flags.null_score_diff_threshold, with_negative=self.with_negative
         )
-        for question_set in filter(None, (self.sets.train, self.sets.predict)):
-            features_lib.warn_of_unknown(
-                question_set.path, start.tokenizer, question_set.contexts
+        self.threshold = flags.null_score_diff_threshold
+        values = flags.besides_length
+        values["version_2_with_negative"] = self.with_negative
+        self._settings = AnswerSettings(
+            max_seq_length=flags.max_seq_length, **values
+        )
+        self.answerer = answering.Answerer(model.tokenizer, self._settings)
+        self.question_sets: dict[str, dataset.QuestionSet] = {}
+        self._not_learned: list[tuple[str, str]] = []
+        if flags.members:
+            self._check_apart(flags)
+        super().__init__(flags, model)
+
+    def _check_apart(self, flags: SquadFlags) -> None:
+        """Refuses an ensemble in the directory of a run."""
+        real = file_system.real(flags.output_dir)
+        if real in map(
+            file_system.real, flags.members
+        ) or model_directory.has_model(real):
+            raise errors.InputError(
+                f"--output_dir={flags.output_dir} contains a run: the answers "
+                "of --ensemble_dirs need a directory of their own"
             )
-            windowing.warn_of_long_questions(
-                question_set, start.tokenizer, config.windows
+
+    # From files to numbers.
+
+    def names(self, split: str) -> Sequence[str]:
+        """See Task; a set without answers is a test set."""
+        flags = self.flags
+        if split == "train":
+            found = dataset.read(flags.train_file)
+            dataset.check_version(
+                found,
+                "train_file",
+                with_negative=self.with_negative,
+                is_training=True,
             )
-        source.warn_of_other_flags(dataclasses.asdict(config.windows))
-        self._config = config
-        self._tokenizer = start.tokenizer
-        self.rules = dataclasses.replace(
-            config.rules, version_2_with_negative=self.sets.with_negative
+            self.question_sets[split] = dataset.for_training(
+                found, list_all=flags.verbose_logging
+            )
+            return [split]
+        found = dataset.read(flags.predict_file)
+        dataset.check_version(
+            found, "predict_file", with_negative=self.with_negative
         )
-        self.last_threshold: float | None = None
-        self.objective = answering.SpanObjective(
-            config=start.config, with_negative=self.sets.with_negative
-        )
-        self.max_seq_length = config.windows.max_seq_length
+        if not found.has_answers:
+            if flags.evaluates_while_training or flags.evaluated:
+                raise errors.InputError(
+                    f"--predict_file={found.path}: has no answers to compare "
+                    "runs by"
+                )
+            split = "test"
+        self.question_sets[split] = found
+        return [split]
+
+    def open(self, split: str) -> tasks.Examples:
+        """See Task."""
+        found = self.question_sets[split]
+        return tasks.Examples(found.path, lambda: iter(found.questions))
 
     @property
-    def num_examples(self) -> int | None:
-        """The number of questions: as released, an epoch counts no windows."""
-        return len(self.sets.train) if self.sets.train else None
+    def predicted_sets(self) -> list[str]:
+        """See Task."""
+        return [x for x in self.sets if x != "train" and self.flags.predicts]
 
-    @property
-    def data_settings(self) -> dict[str, Any]:
-        """See jobs.task.Task."""
-        if self.sets.train is None:
-            return {}
-        return {"train_file": self.sets.train.digests}
+    def find_labels(self) -> Sequence[str]:
+        """Returns (): the outputs have no names."""
+        return ()
 
-    @property
-    def evaluation_settings(self) -> dict[str, Any]:
-        """See jobs.task.Task."""
-        return {
-            "predict_file": self.sets.to_predict.digests,
-            "null_score_diff_threshold": self.sets.threshold,
-            **dataclasses.asdict(self.rules),
-        }
+    def check(self, example: Question) -> None:
+        """Does nothing: the questions are checked when they are read."""
 
-    def features(self, split: str, records_dir: str | None) -> Features:
-        """Returns the windows of the training set; see jobs.task.Task.
+    def encode(self, example: Question) -> list[Window]:
+        """See Task; a paragraph without tokens has no window."""
+        return self.answerer.encode(example.text, example.context)
 
-        There are no other features: dev_splits is empty.
-        """
-        del split
-        return windowing.training_features(
-            self.sets.to_train,
-            self._tokenizer,
-            self._config.windows,
-            records_dir=records_dir,
-            list_all=self._config.verbose_logging,
-        )
+    def targets(
+        self, example: Question, sequences: Sequence[Window]
+    ) -> Sequence[Mapping[str, Any]]:
+        """See Task; both positions are 0 in a window without the answer."""
+        rows, is_learned = [], example.span is None
+        for window in sequences:
+            found = windowing.answer_positions(window, example.span)
+            is_learned |= found is not None
+            first, last = found or (0, 0)
+            rows.append(
+                {
+                    "start_positions": [first],
+                    "end_positions": [last],
+                    "is_impossible": [int(example.is_impossible)],
+                }
+            )
+        if not is_learned:
+            reason = "no window has all of its answer"
+            self._not_learned.append((example.id, reason))
+        return rows
 
-    def stream(
-        self, task_model: TaskModel, *, has_files: bool
-    ) -> blocks.QuestionStream:
-        """Returns the questions of --predict_file, to be answered."""
-        return blocks.QuestionStream(
-            self.sets.to_predict,
-            self._tokenizer,
-            self._config.windows,
-            self.rules,
-            answering.model_logits(task_model, pads=True),
-            has_files=has_files,
-        )
-
-    def evaluate(
-        self, task_model: TaskModel, features: Mapping[str, Features]
-    ) -> outputs.Evaluation:
-        """Answers the questions of --predict_file; see jobs.task.Task."""
-        del features
-        store = blocks.InMemory()
-        streaming.run(self.stream(task_model, has_files=False), store)
-        return self.evaluate_answers(store)
-
-    def evaluate_answers(
-        self, store: blocks.ReadableStore
-    ) -> outputs.Evaluation:
-        """Scores the answers in a store."""
-        sets = self.sets
-        return outputs.evaluate(
-            sets.to_predict,
-            blocks.read_answers(store),
-            with_negative=sets.with_negative,
-            threshold=sets.threshold,
-            default_threshold=self._default_threshold(),
-        )
-
-    def _default_threshold(self) -> float:
-        """Returns the threshold for sets that determine none, in 2.0.
-
-        The threshold of the model in output_dir is read at each call, because
-        training changes it.
-        """
-        if self.sets.threshold is not None:
-            return self.sets.threshold
-        stored = task_files.settings_of_model(self._config.output_dir)
-        stored = stored or task_files.SquadSettings()
-        return stored.null_score_diff_threshold or 0.0
-
-    def save(
+    def features(
         self,
-        model: Any,
-        directory: str,
-        tokenizer: wordpiece.Tokenizer | None,
+        encoded: Iterable[tuple[Any, Sequence[Any]]],
         *,
-        is_same: bool = False,
-    ) -> None:
-        """Writes a model directory; see jobs.task.Task.
+        with_targets: bool,
+    ) -> Features:
+        """See Task; the columns are google-research/bert's."""
+        self._not_learned.clear()
+        found = super().features(encoded, with_targets=with_targets)
+        if with_targets:
+            dataset.warn(
+                self.flags.train_file,
+                "the answers to %d questions cannot be learned",
+                self._not_learned,
+                list_all=self.flags.verbose_logging,
+            )
+        ids = windowing.FIRST_UNIQUE_ID + np.arange(len(found))[:, None]
+        dense = {"unique_ids": ids, **found.dense}
+        return dataclasses.replace(found, dense=dense)
 
-        If the directory has the same weights already, its stored threshold does
-        not change.
-        """
-        if is_same and task_files.read_settings(directory) is not None:
-            logging.info("%s: the threshold is unchanged", directory)
-        else:
-            file_system.make_folder(directory)
-            self._store(None, directory)
-        model_directory.save(model, directory, tokenizer)
+    def epoch_size(self, features: Features) -> int:
+        """Returns the number of questions: as released, not of windows."""
+        if not len(features):
+            raise errors.InputError(
+                f"--train_file={self.flags.train_file}: no paragraph has a "
+                "token"
+            )
+        return self.sets["train"].summary.count
 
-    def _store(self, threshold: float | None, directory: str) -> None:
-        task_files.write_settings(
-            directory,
-            task_files.SquadSettings(
-                version_2_with_negative=self.sets.with_negative,
-                null_score_diff_threshold=threshold,
-            ),
-        )
+    def size(self, example: Question) -> int:
+        """See Task; a block has 1,024 questions, whose windows are long."""
+        return _SIZE
 
-    def card(self, flags: Mapping[str, Any]) -> Card:
-        """See jobs.task.Task."""
-        del flags
-        train = self.sets.to_train
-        version, name = "1.1", "squad"
-        if self.sets.with_negative:
-            version, name = "2.0", "squad_v2"
-        files = map(file_system.uncompressed, train.paths)
-        names = [path.rpartition("/")[2] for path in files]
-        is_squad = f"train-v{version}.json" in names
-        return Card(
-            title=f"BERT for question answering: {outputs.names_of(train)}",
-            data={"train": train.description},
-            pipeline_tag=kinds.KINDS[kinds.QUESTION_ANSWERING].pipeline_tag,
-            datasets=[f"rajpurkar/{name}"] if is_squad else (),
-        )
+    def has_records(self, split: str) -> bool:
+        """See Task; records lack the characters, which answers need."""
+        return split == "train"
 
-    def scores(self, values: Mapping[str, float], step: int) -> Scores:
-        """See jobs.task.Task."""
-        metrics = outputs.named(values) | {"global_step": step}
-        return Scores(name="dev", set_name=None, data={}, values=metrics)
-
-    def describe(
-        self,
-        evaluation: outputs.Evaluation,
-        step: int,
-        flags: Mapping[str, Any],
-    ) -> Description:
-        """See jobs.task.Task; not called, as evaluates_at_end is False.
-
-        PredictFile.write describes the scores of --predict_file.
-        """
-        del flags
-        return outputs.describe(evaluation, step)
-
-    def complete_training(self, task_model: TaskModel, output: Outputs) -> None:
-        """Stores the best threshold on --predict_file, if there is one."""
-        sets = self.sets
-        if (
-            self._config.do_predict  # Its evaluation finds the threshold.
-            or not sets.with_negative
-            or sets.threshold is not None
-            or sets.predict is None
-            or not outputs.has_both_kinds(sets.predict)
-        ):
-            return
-        evaluation = self.evaluate(task_model, {})
-        if output.is_chief:
-            self.store_threshold(evaluation)
-
-    def store_threshold(self, evaluation: outputs.Evaluation) -> None:
-        """Stores a threshold with the model, if the evaluation found one.
-
-        The settings of a model that was trained on SQuAD 1.1 do not change.
-        """
-        output_dir = self._config.output_dir
-        stored = task_files.read_settings(output_dir)
-        if (
-            evaluation.threshold_found
-            and stored is not None
-            and stored.version_2_with_negative
-        ):
-            self._store(evaluation.threshold, output_dir)
-
-    def store_for_ensembles(self, evaluation: outputs.Evaluation) -> None:
-        """Writes settings and tokenizer beside predictions without a model."""
-        output_dir = self._config.output_dir
-        threshold = self.sets.stored_threshold
-        if evaluation.threshold_found:
-            threshold = evaluation.threshold
-        self._store(threshold, output_dir)
-        tokenizer_files.save(
-            self._tokenizer, output_dir, max_length=self.max_seq_length
-        )
-
-    def predicted_sets(
-        self, task_model: TaskModel, step: int
-    ) -> Iterator["PredictFile"]:
-        """See jobs.task.Task."""
-        if self._config.do_predict:
-            yield PredictFile(self, self._config, task_model, step)
-
-    def prompt(self, task_model: TaskModel) -> None:
-        """Answers --question, and questions that are typed."""
-        config = self._config
-        if not config.prompts:
-            return
-        threshold = self.last_threshold
-        if threshold is None:
-            threshold = self._default_threshold()
-        prompt = prompt_lib.Prompt(
-            tokenizer=self._tokenizer,
-            logits=answering.model_logits(task_model, pads=False),
-            settings=AnswerSettings(
-                windows=config.windows,
-                rules=self.rules,
-                null_score_diff_threshold=threshold,
-            ),
-        )
-        if config.question:
-            assert config.context is not None  # The config requires it.
-            prompt.show(config.question, config.context)
-        if config.interactive:
-            prompt.run(config.context)
-
-
-class PredictFile:
-    """The questions of --predict_file; see jobs.task.PredictedSet."""
-
-    folder = blocks.UNFINISHED
-
-    def __init__(
-        self,
-        task: SquadTask,
-        config: SquadConfig,
-        task_model: TaskModel,
-        step: int,
-    ):
-        """Predicts nothing yet; `step` is that of the model's weights."""
-        self._task, self._config, self._step = task, config, step
-        self.stream = task.stream(task_model, has_files=True)
+    @property
+    def records(self) -> schema.Schema:
+        """See Task."""
+        length = self.flags.max_seq_length
+        return schema.question_answering(length, is_training=True)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """See jobs.task.PredictedSet."""
-        return {
-            "predict_file": self._task.sets.to_predict.digests,
-            **dataclasses.asdict(self._config.windows),
-            **dataclasses.asdict(self._task.rules),
+        """See Task."""
+        sizes = {name: getattr(self.flags, name) for name in _SIZES}
+        return {**sizes, "version_2_with_negative": self.with_negative}
+
+    # What was read.
+
+    def shown(self, example: Question) -> str:
+        """See Task."""
+        text = super().shown(example)
+        return text + "".join(f" {x.text!r}" for x in example.answers[:1])
+
+    def remarks(self, examples: tasks.Examples) -> Iterator[str]:
+        """See Task."""
+        yield from super().remarks(examples)
+        longest = self.flags.max_query_length
+        sample = [*itertools.islice(examples, _SAMPLE)]
+        count = sum(
+            len(tasks.token_ids(self.tokenizer, x.text)) > longest
+            for x in sample
+        )
+        if count:
+            yield (
+                f"{count} of its first {len(sample)} questions have more "
+                f"than --max_query_length={longest} tokens: they are cut"
+            )
+
+    @functools.cached_property
+    def title(self) -> str:  # type: ignore[override]
+        """See Task: the task and the files."""
+        found = next(iter(self.question_sets.values()))
+        names = map(os.path.basename, found.path.split(","))
+        return f"question answering: {', '.join(names)}"
+
+    @property
+    def datasets(self) -> Sequence[str]:  # type: ignore[override]
+        """See Task; the released training sets are known by their names."""
+        name = os.path.basename(self.flags.train_file or "")
+        name = file_system.uncompressed(name)
+        known = {"train-v1.1.json": "squad", "train-v2.0.json": "squad_v2"}
+        return [f"rajpurkar/{known[name]}"] if name in known else []
+
+    # With TensorFlow.
+
+    def head(self) -> Any:
+        """See Task."""
+        from tasks.squad import heads
+
+        return heads.SpanHead()
+
+    def teacher_head(self, teacher: given_model.GivenModel) -> Any:
+        """See Task.
+
+        Raises:
+          InputError: only one of both may leave a question without an answer.
+        """
+        folder = teacher.record.directory
+        stored = task_files.read_settings(folder)
+        if stored and stored.version_2_with_negative != self.with_negative:
+            raise errors.InputError(
+                f"--version_2_with_negative is {self.with_negative}, but "
+                f"{stored.version_2_with_negative} of the teacher in {folder}"
+            )
+        return self.head()
+
+    def load(self, session: Any) -> tuple[Any, int]:
+        """See Task: the model, or an ensemble of predicted logits."""
+        if not self.flags.members:
+            return session.load()
+        from finetuning import prediction
+
+        (split,) = self.predicted_sets
+        # An ensemble reads all blocks in order.
+        prediction.remove_blocks(session, split)
+        windows = ensemble.of_windows(self, self.sets[split])
+        return ensemble.Ensemble(self.flags.members, windows), 0
+
+    def model_files(self) -> Mapping[str, bytes]:
+        """See Task: question_answering.json, without a threshold."""
+        return {task_files.SQUAD_SETTINGS: self._settings_file(None)}
+
+    def _settings_file(self, threshold: float | None) -> bytes:
+        settings = task_files.SquadSettings(
+            version_2_with_negative=self.with_negative,
+            null_score_diff_threshold=threshold,
+        )
+        return _json(dataclasses.asdict(settings), indent=2)
+
+    # From outputs to results.
+
+    def _answers(
+        self, encoded: tasks.Encoded, outputs: Mapping[str, np.ndarray]
+    ) -> list[AnswerList]:
+        contexts = [example.context for example in encoded.examples]
+        return self.answerer.decode(contexts, encoded.sequences, outputs)
+
+    def files(self, split: str) -> Mapping[str, tasks.Layout]:
+        """See Task; `finish` returns the files of a line for each question."""
+        return {N_BEST: tasks.Layout("n_best", b"{", b",", b"\n}\n")}
+
+    def decode(
+        self, encoded: tasks.Encoded, outputs: Mapping[str, np.ndarray]
+    ) -> dict[str, bytes]:
+        """See Task."""
+        members, lines = [], []
+        answers = self._answers(encoded, outputs)
+        for question, found in zip(encoded.examples, answers, strict=True):
+            names = Answer._fields[:-1]
+            rows = [dict(zip(names, x, strict=False)) for x in found.entries]
+            # JSON escapes line feeds in strings, so all of them are layout.
+            text = json.dumps(rows, indent=4).replace("\n", "\n    ")
+            members.append(f"\n    {json.dumps(question.id)}: {text}")
+            lines.append(json.dumps([found.null_odds, *found.candidates]))
+        parts = {
+            "n_best": ",".join(members).encode(),
+            "answers": "".join(f"{line}\n" for line in lines).encode(),
+        }
+        return parts | {
+            name: outputs[f"{name}_logits"].astype(np.float32).tobytes()
+            for name in ("start", "end")
+            if f"{name}_logits" in outputs
         }
 
-    def write(self, store: streaming.Blocks, output: Outputs) -> None:
-        """Writes the answers, the threshold, and the scores."""
-        evaluation = self._task.evaluate_answers(store)
-        outputs.write_set(
-            evaluation, store, self._config.windows, output, self._step
-        )
-        if model_directory.has_model(output.output_dir):
-            self._task.store_threshold(evaluation)
+    def evaluate(
+        self,
+        examples: tasks.Examples,
+        encoded: tasks.Encoded,
+        outputs: Mapping[str, np.ndarray],
+    ) -> tasks.Evaluation:
+        """See Task: scores and threshold, without the files of answers."""
+        return self._evaluation(examples, self._answers(encoded, outputs))[0]
+
+    def finish(
+        self, examples: tasks.Examples, part: Callable[[str], bytes]
+    ) -> tasks.Evaluation:
+        """See Task."""
+        answers = []
+        for line in part("answers").splitlines():
+            null_odds, *rows = json.loads(line)
+            answers.append(AnswerList([Answer(*x) for x in rows], null_odds))
+        found, predictions = self._evaluation(examples, answers)
+        files = {
+            **found.files,
+            PREDICTIONS: _json(predictions),
+            ensemble.LOGITS: ensemble.stored(
+                ensemble.of_windows(self, examples), part("start"), part("end")
+            ),
+        }
+        if self.with_negative:
+            odds = [x.null_odds for x in answers]
+            files[NULL_ODDS] = _json(dict(zip(predictions, odds, strict=True)))
+        else:  # That of another command.
+            path = os.path.join(self.flags.output_dir, NULL_ODDS)
+            file_system.discard(path)
+        return dataclasses.replace(found, files=files)
+
+    def _evaluation(
+        self, examples: tasks.Examples, answers: Sequence[AnswerList]
+    ) -> tuple[tasks.Evaluation, dict[str, str]]:
+        """Returns what answers tell, and the predicted texts by question."""
+        split = next(k for k, x in self.sets.items() if x is examples)
+        questions = self.question_sets[split]
+        ids = [question.id for question in questions.questions]
+        by_id = dict(zip(ids, answers, strict=True))
+        values: dict[str, float] = {}
+        found: dict[str, Any] = {}
+        files: dict[str, bytes] = {}
+        if self.with_negative:
+            stored = self._stored_threshold(split)
+            best = _best_thresholds(questions, by_id)
+            chosen = self._choose_threshold(questions, by_id, best, stored)
+            threshold, is_new = chosen
+            self.threshold = threshold
+            values = metrics.threshold_values(best) | {_THRESHOLD: threshold}
+            kept = threshold if is_new else stored
+            if self._stores_settings(is_new=is_new):
+                files[task_files.SQUAD_SETTINGS] = self._settings_file(kept)
+            if is_new and self.flags.members:
+                found = {
+                    _MEMBERS: self._members(split),
+                    _THRESHOLD: threshold,
+                }
+        predictions = {i: x.text(self.threshold) for i, x in by_id.items()}
+        if questions.has_answers:
+            scores = metrics.evaluate(questions, predictions)
+            values |= {**scores, record.SCORE: scores["f1"]}
+        return tasks.Evaluation(
+            values=values if questions.has_answers else {},
+            files=files,
+            found=found,
+            sections=lambda: self._sections(questions, by_id),
+        ), predictions
+
+    # The threshold of SQuAD 2.0.
+
+    def _choose_threshold(
+        self,
+        questions: dataset.QuestionSet,
+        answers: Mapping[str, AnswerList],
+        best: Mapping[str, metrics.Threshold],
+        stored: float | None,
+    ) -> tuple[float, bool]:
+        """Returns the threshold to apply, and whether these questions found it.
+
+        It is the given one, else that of the model, which a training and an
+        ensemble find again, else the best, else 0.
+        """
+        given = self.flags.null_score_diff_threshold
+        finds = self.flags.do_train or self.flags.members or stored is None
+        if given is not None:
+            threshold, origin = given, "as given"
+        elif not (finds and questions.has_both_kinds):
+            origin = "stored with the model"
+            if stored is None:
+                origin = (
+                    "as none is stored, and the questions do not find one: "
+                    "some must have an answer, and some none"
+                )
+            threshold = stored or 0.0
         else:
-            self._task.store_for_ensembles(evaluation)
-        self._task.last_threshold = evaluation.threshold
-
-
-def stored_settings(
-    source: ModelSource, output_dir: str
-) -> task_files.SquadSettings | None:
-    """Returns the settings that are stored with the model of a command.
-
-    An unfinished training has them in its checkpoint; a later prediction with
-    this checkpoint may have found a threshold and stored it in output_dir. A
-    prediction with --init_checkpoint stores its settings in output_dir. A
-    training that is repeated has the settings of the model that it has written.
-    """
-    predicted_with = None
-    if source.last_prediction_dir is not None:
-        predicted_with = task_files.read_settings(source.last_prediction_dir)
-    if source.case == "UNFINISHED":
-        settings = None
-        if "version_2_with_negative" in source.stored:
-            settings = task_files.SquadSettings(**source.stored)
-    else:
-        settings = task_files.settings_of_model(output_dir)
-        if not settings and source.folder is not None:
-            settings = task_files.read_settings(source.folder)
-    if predicted_with and (
-        not settings
-        or (
-            source.case == "UNFINISHED"
-            and predicted_with.version_2_with_negative
-            == settings.version_2_with_negative
-        )
-    ):
+            threshold, origin = best["f1"].threshold, "the best"
+            unanswerable = sum(not q.answers for q in questions.questions)
+            if best["f1"].score <= 100.0 * unanswerable / len(questions):
+                # Never answering is best. The official script then returns 0,
+                # with which some questions may be answered nevertheless.
+                least = min(x.null_odds for x in answers.values())
+                threshold = min(0.0, math.nextafter(least, -math.inf))
         logging.info(
-            "as in the last prediction with this model: %s", predicted_with
+            "%s: threshold of the null odds: %g, %s",
+            questions.path,
+            threshold,
+            origin,
         )
-        return predicted_with
-    return settings or None
+        return threshold, origin == "the best"
+
+    def _stored_threshold(self, split: str) -> float | None:
+        """Returns the threshold of the model, or of the ensemble.
+
+        That of an ensemble was found by an earlier command with the same
+        weights, or is the mean of the runs'.
+        """
+        flags = self.flags
+        if not flags.members:
+            return self._stored.null_score_diff_threshold
+        own = record.RunRecord(flags.output_dir).flags
+        if own.get(_MEMBERS) == self._members(split):
+            return own[_THRESHOLD]
+        return ensemble.mean_threshold(flags.members)
+
+    def _members(self, split: str) -> list[Any]:
+        """Returns what identifies the weights of an ensemble's runs."""
+        runs = [record.RunRecord(x).sets for x in self.flags.members]
+        return [sets.get(split, {}).get("weights") for sets in runs]
+
+    def _stores_settings(self, *, is_new: bool) -> bool:
+        """Returns whether a prediction writes question_answering.json.
+
+        It does beside predictions without a model, for ensembles; beside a
+        model of SQuAD 2.0 if it has found a threshold.
+        """
+        if not model_directory.has_model(self.flags.output_dir):
+            return True
+        trained = self.flags.do_train or self._stored.version_2_with_negative
+        return is_new and bool(trained)
+
+    # Answers for a person.
+
+    def _sections(
+        self, questions: dataset.QuestionSet, answers: Mapping[str, AnswerList]
+    ) -> Sequence[Any]:
+        from tasks.squad import sections
+
+        return sections.make(questions, answers, self.threshold)
+
+    def end(self, network: Any) -> None:
+        """Answers --question, and questions that are typed."""
+        flags, threshold = self.flags, self.threshold
+        if threshold is None:
+            threshold = self._stored_threshold("dev")
+        settings = dataclasses.replace(
+            self._settings, null_score_diff_threshold=threshold
+        )
+        answerer = answering.Answerer(self.tokenizer, settings)
+
+        def answer(question: str, context: str) -> Answer:
+            predict = functools.partial(
+                network.predict,
+                batch_size=flags.predict_batch_size,
+                pads=False,
+            )
+            ((found, _),) = answerer.answers([(question, context)], predict)
+            return found
+
+        if flags.question:
+            prompt.show(answer(flags.question, flags.context), flags.context)
+        if flags.interactive:
+            prompt.run(answer, flags.context)
 
 
 def check_threshold(threshold: float | None, *, with_negative: bool) -> None:
@@ -399,59 +520,17 @@ def check_threshold(threshold: float | None, *, with_negative: bool) -> None:
         )
 
 
-def open_sets(
-    config: SquadConfig, stored: task_files.SquadSettings | None
-) -> QuestionSets:
-    """Reads and checks the files.
-
-    Args:
-      config: the flags.
-      stored: the settings that are stored with the model, if any; they apply
-        where a flag is not given.
-    """
-    stored = stored or task_files.SquadSettings()
-    rules, threshold = config.rules, config.null_score_diff_threshold
-    with_negative = rules.version_2_with_negative
-    if with_negative is None:
-        with_negative = stored.version_2_with_negative
-    check_threshold(threshold, with_negative=with_negative)
-    stored_threshold = None
-    if with_negative and not config.do_train:
-        stored_threshold = stored.null_score_diff_threshold
-    if threshold is None and stored_threshold is not None:
-        threshold = stored_threshold
-        logging.info("threshold: %g, stored with the model", threshold)
-    train = None
-    if config.do_train:
-        assert config.train_file is not None  # The config requires it.
-        train = dataset.read(config.train_file)
-        dataset.check_version(
-            train,
-            "train_file",
-            with_negative=with_negative,
-            is_training=True,
-            is_given=rules.version_2_with_negative is not None,
-        )
-        train = dataset.for_training(train, list_all=config.verbose_logging)
-    return QuestionSets(
-        train=train,
-        predict=_read_predict_file(config, with_negative=with_negative),
-        with_negative=with_negative,
-        threshold=threshold,
-        stored_threshold=stored_threshold,
+def _best_thresholds(
+    questions: dataset.QuestionSet, answers: Mapping[str, AnswerList]
+) -> dict[str, metrics.Threshold]:
+    if not questions.has_impossible:
+        return {}
+    return metrics.best_thresholds(
+        questions,
+        {i: x.best for i, x in answers.items()},
+        {i: x.null_odds for i, x in answers.items()},
     )
 
 
-def _read_predict_file(
-    config: SquadConfig, *, with_negative: bool
-) -> dataset.QuestionSet | None:
-    if not config.predict_file:
-        return None
-    predict = dataset.read(config.predict_file)
-    dataset.check_version(predict, "predict_file", with_negative=with_negative)
-    dataset.warn_of_other_answers(predict)
-    if config.needs_evaluation and not predict.has_answers:
-        raise errors.InputError(
-            f"--predict_file={predict.path}: has no answers to compare runs by"
-        )
-    return predict
+def _json(value: Any, *, indent: int = 4) -> bytes:
+    return f"{json.dumps(value, indent=indent)}\n".encode()

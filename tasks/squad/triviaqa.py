@@ -77,7 +77,7 @@ def convert(
       InputError: a file is not TriviaQA's, or there is no page with an answer.
     """
     values = file_system.read_json(file_system.find(path))
-    questions = dataset.get(path, values, "Data", list)
+    questions = _get(path, values, "Data", list)
     evidence = _Evidence(evidence_dir)
     articles: dict[str, dict[str, Any]] = {}
     missing: list[tuple[str, str]] = []
@@ -210,7 +210,7 @@ def find_alias(context: str, aliases: Sequence[str]) -> dataset.Answer | None:
 def _pages(where: str, question: Any) -> Iterator[str | None]:
     """Yields the names of a question's pages, each once; None if unnamed."""
     for name, kind in _FIELDS.items():
-        dataset.get(where, question, name, kind)
+        _get(where, question, name, kind)
     names = set()
     for page in question["EntityPages"]:
         file = page.get("Filename") if isinstance(page, dict) else None
@@ -224,6 +224,15 @@ def _pages(where: str, question: Any) -> Iterator[str | None]:
         if file not in names:
             names.add(file)
             yield file
+
+
+def _get(where: str, values: Any, name: str, kind: type) -> Any:
+    """Returns a value of a JSON object after checking its type."""
+    value = values.get(name) if isinstance(values, dict) else None
+    if not isinstance(value, kind):
+        names: dict[Any, str] = {list: "list", str: "text", dict: "object"}
+        raise errors.InputError(f"{where}: has no {names[kind]} {name!r}")
+    return value
 
 
 class _Evidence:

@@ -298,7 +298,7 @@ def test_answers_are_those_of_the_command(version_2, tiny_models, tmp_path):
     (tmp_path / "test.json").write_text(json.dumps(data))
     run(
         run_squad,
-        run_squad.SquadConfig,
+        run_squad.SquadFlags,
         "--do_predict",
         predict_file=tmp_path / "test.json",
         init_checkpoint=model_dir,

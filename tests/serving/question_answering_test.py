@@ -70,7 +70,7 @@ def test_answers_are_those_of_the_command(
     }
     tiny_runs.run(
         run_squad,
-        run_squad.SquadConfig,
+        run_squad.SquadFlags,
         "--do_predict",
         predict_file=tmp_path / "test.json",
         init_checkpoint=model_dir,

@@ -8,6 +8,7 @@ make test, the others of make test-all:
 """
 
 import dataclasses
+import functools
 import re
 
 import numpy as np
@@ -20,7 +21,7 @@ from modeling.config import BertConfig
 from tasks.classification import objective
 from tasks.ner import tagging
 from tasks.pretraining import objectives
-from tasks.squad import answering
+from tasks.squad import heads as squad_heads
 from training import feed, inference, optimizers, step
 
 # Masks of dropout differ under XLA.
@@ -130,6 +131,7 @@ def pretraining(name, features=draw, **options):
     )
 
 
+SPANS = squad_heads.SpanHead()
 # Name -> functions that make the model, the task and a batch.
 TASKS = {
     "classification": classifier(examples.CLASSIFICATION),
@@ -143,7 +145,7 @@ TASKS = {
         labels=(),
     ),
     "multiple_choice": classifier(examples.MULTIPLE_CHOICE, choices),
-    "squad": of(answering.SpanObjective(config=CONFIG), draw),
+    "squad": of(SPANS, draw, functools.partial(SPANS.build, CONFIG)),
     "tagging": of(TAGGER, tagged),
     "tagging_crf": of(dataclasses.replace(TAGGER, has_crf=True), tagged),
     "tagging_features": of(

@@ -13,9 +13,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from data.tokenization import normalization, vocabulary, wordpiece
-from tasks.squad import dataset, decoding, settings, windowing
-from tasks.squad.decoding import SpanLogits
+from data.tokenization import normalization, plain_wordpiece, vocabulary
+from tasks.squad import answering, dataset, decoding, settings, windowing
 
 GOLDEN = json.loads(
     (
@@ -23,51 +22,35 @@ GOLDEN = json.loads(
     ).read_text()
 )
 LENGTH, STRIDE, QUERY = GOLDEN["sizes"]
-TOKENIZER = wordpiece.Tokenizer(
+TOKENIZER = plain_wordpiece.PlainTokenizer(
     vocabulary.Vocabulary.from_tokens(GOLDEN["tokens"])
 )
-RULES = settings.AnswerRules(max_answer_length=9)
+SETTINGS = settings.AnswerSettings(
+    max_seq_length=LENGTH,
+    doc_stride=STRIDE,
+    max_query_length=QUERY,
+    max_answer_length=9,
+)
+PAIRS = [(q, c) for c in GOLDEN["contexts"] for q in GOLDEN["questions"]]
 
 
 def logit(position, factor):
     return (position * factor % 101 - 50) / 8
 
 
-@pytest.fixture(scope="module")
-def golden():
-    """The golden questions, their windows, and the golden logits."""
-    found = dataset.QuestionSet(
-        path="",
-        contexts=GOLDEN["contexts"],
-        questions=[
-            dataset.Question(id=f"q{3 * i + j}", text=text, paragraph=i)
-            for i in range(len(GOLDEN["contexts"]))
-            for j, text in enumerate(GOLDEN["questions"])
-        ],
-    )
-    windows = windowing.make_windows(
-        found,
-        TOKENIZER,
-        settings.WindowSizes(
-            max_seq_length=LENGTH, doc_stride=STRIDE, max_query_length=QUERY
-        ),
-    )
-    positions = np.arange(windows.features.row_splits[-1])
-    return (
-        found,
-        windows,
-        SpanLogits(logit(positions, 37), logit(positions, 53)),
-    )
+def golden_outputs(features):
+    positions = np.arange(features.row_splits[-1])
+    return {
+        "start_logits": logit(positions, 37),
+        "end_logits": logit(positions, 53),
+    }
 
 
-def decode(found, windows, logits, rules=RULES):
-    return decoding.decode(
-        found,
-        windows,
-        logits,
-        tokenizer=TOKENIZER,
-        rules=rules,
-    )
+def decode(predict=golden_outputs, **rules):
+    """Returns the lists of answers to the golden questions."""
+    changed = dataclasses.replace(SETTINGS, **rules)
+    answerer = answering.Answerer(TOKENIZER, changed)
+    return [found for _, found in answerer.answers(PAIRS, predict)]
 
 
 def listed(answers):
@@ -83,85 +66,87 @@ def listed(answers):
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_lists_are_the_released_ones_to_the_last_digit(golden, version):
+def test_lists_are_the_released_ones_to_the_last_digit(version):
     negative = version == "2.0"
-    rules = dataclasses.replace(RULES, version_2_with_negative=negative)
-    found, *rest = golden
-    answers = decode(found, *rest, rules)
+    answers = decode(version_2_with_negative=negative)
     golden = GOLDEN[version]
     compared = 0
-    for question, given in zip(found.questions, answers, strict=True):
-        if question.id not in golden["predictions"]:
+    for number, given in enumerate(answers):
+        name = f"q{number}"
+        if name not in golden["predictions"]:
             continue  # Without windows; see below.
         compared += 1
-        assert listed(given) == golden["nbest_predictions"][question.id]
+        assert listed(given) == golden["nbest_predictions"][name]
         text = given.text(0.0 if negative else None)
-        assert text == golden["predictions"][question.id]
+        assert text == golden["predictions"][name]
         if negative:
-            assert given.null_odds == golden["null_odds"][question.id]
+            assert given.null_odds == golden["null_odds"][name]
     assert compared == len(golden["predictions"]) == 12
 
 
-def test_a_paragraph_without_tokens_is_answered_too(golden):
-    found, *rest = golden
-    assert decode(found, *rest)[-1].text(None) == "empty"
-    rules = dataclasses.replace(RULES, version_2_with_negative=True)
-    last = decode(found, *rest, rules)[-1]
+def test_questions_are_decoded_together_or_apart(monkeypatch):
+    together = decode(version_2_with_negative=True)
+    monkeypatch.setattr(decoding, "_CHUNK", 2)
+    assert decode(version_2_with_negative=True) == together
+
+
+def test_a_paragraph_without_tokens_is_answered_too():
+    assert decode()[-1].text(None) == "empty"
+    last = decode(version_2_with_negative=True)[-1]
     assert last.text(0.0) == ""
     assert [e.text for e in last.entries] == [""]
     assert last.null_odds == decoding.NO_ANSWER_ODDS
+    for negative in (False, True):
+        rules = {"version_2_with_negative": negative}
+        chosen = dataclasses.replace(SETTINGS, **rules)
+        answerer = answering.Answerer(TOKENIZER, chosen)
+        ((given, _),) = answerer.answers([PAIRS[-1]], golden_outputs)
+        assert (given.text, given.span) == ("", None)
 
 
-def test_a_list_of_nothing_but_no_answer_does_not_crash(golden):
+def test_a_list_of_nothing_but_no_answer_does_not_crash():
     """Where all best positions are outside of the paragraph."""
-    found, windows, logits = golden
-    outside = np.full_like(logits.start, -9.0)
-    outside[windows.features.row_splits[:-1]] = 5.0
-    rules = settings.AnswerRules(n_best_size=1, version_2_with_negative=True)
-    for given in decode(found, windows, SpanLogits(outside, outside), rules):
+
+    def outside(features):
+        logits = np.full(features.row_splits[-1], -9.0)
+        logits[features.row_splits[:-1]] = 5.0
+        return {"start_logits": logits, "end_logits": logits}
+
+    for given in decode(outside, n_best_size=1, version_2_with_negative=True):
         assert given.text(0.0) == ""
         assert given.null_odds == decoding.NO_ANSWER_ODDS
         assert given.entries[0].probability == 1.0
 
 
-def test_answers_are_within_their_limits(golden):
-    found, windows, logits = golden
-    rules = settings.AnswerRules(n_best_size=7, max_answer_length=3)
-    is_start = decoding.may_start(windows)
-    rows = slice(0, len(windows))
-    ranked = decoding.best_spans(windows, logits, is_start, rows, rules)
-    assert len(ranked.starts) > 50
-    assert np.all(ranked.ends >= ranked.starts)
-    assert np.all(ranked.ends - ranked.starts < 3)
-    first = windows.offsets[ranked.windows]
-    assert np.all(ranked.starts >= first)
-    assert np.all(ranked.ends < first + windows.lengths[ranked.windows])
-    for given in decode(found, windows, logits, rules):
+def test_answers_are_within_their_limits():
+    rules = {"n_best_size": 7, "max_answer_length": 3, "exact_answers": True}
+    for given in decode(**rules):
         assert len(given.entries) <= 7
         texts = [entry.text for entry in given.entries]
         assert len(set(texts)) == len(texts)
+        for entry in given.entries:
+            count = len(TOKENIZER.encode([entry.text]).ids)
+            assert entry.span is None or count <= 3
 
 
-def test_exact_answers_are_the_characters_of_their_tokens(golden):
-    rules = dataclasses.replace(RULES, exact_answers=True)
-    found = golden[0]
-    for question, given in zip(
-        found.questions, decode(*golden, rules), strict=True
-    ):
-        context = found.contexts[question.paragraph]
+def test_exact_answers_are_the_characters_of_their_tokens():
+    found = decode(exact_answers=True)
+    for (_, context), given in zip(PAIRS, found, strict=True):
         for entry in given.entries:
             if entry.span is not None:
                 assert entry.text == context[slice(*entry.span)]
     # Where the released way takes a complete sentence without spaces.
-    assert max(len(e.text) for e in decode(*golden)[7].entries) == 21
-    assert max(len(e.text) for e in decode(*golden, rules)[7].entries) <= 12
+    assert max(len(e.text) for e in decode()[7].entries) == 21
+    assert max(len(e.text) for e in found[7].entries) <= 12
 
 
 def letter_tokenizer():
     letters = [chr(i) for i in range(ord("a"), ord("z") + 1)]
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *".:()"]
     tokens += [f"##{letter}" for letter in letters]
-    return wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(tokens))
+    return plain_wordpiece.PlainTokenizer(
+        vocabulary.Vocabulary.from_tokens(tokens)
+    )
 
 
 # What a text is made of; its tokens are letters, marks and [UNK].
@@ -192,26 +177,21 @@ def test_the_characters_of_an_answer_are_its_text(exact):
     rng = np.random.default_rng(7)
     contexts = ["".join(rng.choice(PIECES, 40)) for _ in range(150)]
     contexts += ["xx'yy ab-ab", "caf\u00e9\u00a0!? a"]
-    questions = [
-        dataset.Question(id=str(i), text="b", paragraph=i)
-        for i in range(len(contexts))
-    ]
-    found = dataset.QuestionSet(path="", contexts=contexts, questions=questions)
-    tokenizer = letter_tokenizer()
-    sizes = settings.WindowSizes(
-        max_seq_length=32, doc_stride=8, max_query_length=8
+    sizes = settings.AnswerSettings(
+        max_seq_length=32,
+        doc_stride=8,
+        max_query_length=8,
+        exact_answers=exact,
     )
-    windows = windowing.make_windows(found, tokenizer, sizes)
-    size = (2, windows.features.row_splits[-1])
-    decoded = decoding.decode(
-        found,
-        windows,
-        SpanLogits(*rng.normal(size=size).astype(np.float32)),
-        tokenizer=tokenizer,
-        rules=settings.AnswerRules(exact_answers=exact),
-    )
+
+    def at_random(features):
+        start, end = rng.normal(size=(2, features.row_splits[-1]))
+        return {"start_logits": start, "end_logits": end}
+
+    answerer = answering.Answerer(letter_tokenizer(), sizes)
+    decoded = answerer.answers([("b", x) for x in contexts], at_random)
     answers = 0
-    for context, given in zip(contexts, decoded, strict=True):
+    for context, (_, given) in zip(contexts, decoded, strict=True):
         for entry in given.entries:
             if entry.span is not None:
                 answers += 1
@@ -220,14 +200,14 @@ def test_the_characters_of_an_answer_are_its_text(exact):
     assert answers > 2000
 
 
-def test_the_table_of_all_code_points_is_made_once(golden, monkeypatch):
-    decode(*golden)
+def test_the_table_of_all_code_points_is_made_once(monkeypatch):
+    decode()
 
     def refuse(self, **switches):
         raise AssertionError("a second table")
 
     monkeypatch.setattr(normalization.Normalization, "__init__", refuse)
-    decode(*golden)
+    decode()
 
 
 @pytest.mark.parametrize(
@@ -263,24 +243,15 @@ def test_continuations_are_joined():
     assert decoding.join_tokens(["##s", "a"]) == "s a"
 
 
-def test_logits_of_any_batches_come_into_the_windows_order():
-    splits = np.array([0, 3, 4, 9])
-    flat = np.arange(9, dtype=np.float32)
+def test_logits_that_are_no_numbers_are_noticed(caplog):
+    def broken(features):
+        logits = np.full(features.row_splits[-1], np.nan)
+        return {"start_logits": logits, "end_logits": logits}
 
-    def batch(rows, length):
-        padded = np.full((len(rows), length), 99.0, np.float32)
-        for i, row in enumerate(rows):
-            part = flat[splits[row] : splits[row + 1]]
-            padded[i, : len(part)] = part
-        return {
-            "start_logits": padded,
-            "end_logits": -padded,
-            "example_index": np.array(rows),
-        }
-
-    found = decoding.collect_logits([batch([2], 8), batch([1, 0], 4)], splits)
-    np.testing.assert_array_equal(found.start, flat)
-    np.testing.assert_array_equal(found.end, -flat)
+    decode()
+    assert not caplog.text
+    decode(broken)
+    assert "logits are not finite numbers" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -316,36 +287,28 @@ def test_logits_of_any_batches_come_into_the_windows_order():
 )
 def test_an_answer_in_any_text_is_found_where_it_is(context, answer, text):
     """The way there and back: characters -> tokens -> logits -> characters."""
-    tokenizer = letter_tokenizer()
     start = context.index(answer)
-    question = dataset.Question(
-        id="1",
-        text="who",
-        paragraph=0,
-        answers=[dataset.Answer(answer, start)],
-    )
-    found = dataset.for_training(
-        dataset.QuestionSet(path="", contexts=[context], questions=[question])
-    )
-    sizes = settings.WindowSizes(
-        max_seq_length=40, doc_stride=16, max_query_length=8
-    )
-    windows = windowing.make_windows(found, tokenizer, sizes, is_training=True)
-    logits = np.full((2, windows.features.row_splits[-1]), -9.0, np.float32)
-    begins = windows.features.row_splits[:-1]
-    for values, name in zip(logits, ("start", "end"), strict=True):
-        positions = windows.features.dense[f"{name}_positions"][:, 0]
-        values[(begins + positions)[positions > 0]] = 9.0
+    span = dataset.find_answer(context, dataset.Answer(answer, start))
     for exact, expected in ((True, answer), (False, text)):
-        rules = settings.AnswerRules(exact_answers=exact)
-        (answers,) = decoding.decode(
-            found,
-            windows,
-            SpanLogits(*logits),
-            tokenizer=tokenizer,
-            rules=rules,
+        sizes = settings.AnswerSettings(
+            max_seq_length=40,
+            doc_stride=16,
+            max_query_length=8,
+            exact_answers=exact,
         )
-        first, after = answers.entries[0].span
+        answerer = answering.Answerer(letter_tokenizer(), sizes)
+        logits = []
+        for window in answerer.encode("who", context):
+            found = windowing.answer_positions(window, span)
+            logits.append(np.full((2, len(window.ids)), -9.0))
+            if found is not None:
+                logits[-1][[0, 1], found] = 9.0
+        starts, ends = np.concatenate(logits, axis=1)
+        outputs = {"start_logits": starts, "end_logits": ends}
+        ((given, _),) = answerer.answers(
+            [("who", context)], lambda _, found=outputs: found
+        )
+        first, after = given.span
         assert first <= start and after >= start + len(answer)
         assert context[first:after].split() == expected.split()
-        assert answers.entries[0].text == expected
+        assert given.text == expected

@@ -18,16 +18,17 @@ def questions(*rows, impossible=None):
     """Rows are (id, answers)."""
     made = [
         dataset.Question(
+            where="f",
             id=number,
             text="?",
-            paragraph=0,
+            context="",
             answers=[dataset.Answer(text, 0) for text in answers],
             is_impossible=not answers,
         )
         for number, answers in rows
     ]
     return dataset.QuestionSet(
-        path="f", contexts=[""], questions=made, has_impossible=bool(impossible)
+        path="f", questions=made, has_impossible=bool(impossible)
     )
 
 
@@ -234,7 +235,7 @@ def test_unusable_files_are_named(tmp_path, capsys):
             metrics.read_json(str(path), str)
     assert metrics.main(["only one"]) == 2
     assert metrics.main([str(path), str(path)]) == 2
-    assert "malformed JSON" in capsys.readouterr().err
+    assert "not JSON" in capsys.readouterr().err
     assert metrics.main([*[str(path)] * 3, "high"]) == 2
     assert "THRESHOLD: 'high' is no number" in capsys.readouterr().err
 
