@@ -42,7 +42,6 @@ _TEXTS_AT_ONCE = 1 << 16
 # SQuAD with BERT's vocabularies has less than 0.01 [UNK], without lower-casing
 # 0.16.
 _MUCH_UNKNOWN = 0.02
-_SAMPLED_TEXTS = 1000  # Of a file, for warn_of_unknown.
 # The padding of label_ids; other features are padded with 0.
 _PADDING = {"label_ids": -1}
 _IS_REAL = "is_real_example"
@@ -213,24 +212,6 @@ class TokenizationStatistics:
         for message, count in self._lost.items():
             if count:
                 logging.warning(f"%s: {message}", name, count)
-
-
-def warn_of_unknown(
-    name: str, tokenizer: wordpiece.Tokenizer, texts: Sequence[str]
-) -> None:
-    """Warns if the vocabulary does not seem to be of the texts' language.
-
-    Args:
-      name: name of the set, for the message.
-      tokenizer: tokenizer of the model.
-      texts: texts of the set; about a thousand of them are tokenized.
-    """
-    statistics = TokenizationStatistics()
-    step = max(1, len(texts) // _SAMPLED_TEXTS)
-    statistics.add_tokens(
-        tokenizer.encode(texts[::step]).ids, tokenizer.vocabulary
-    )
-    statistics.warn(name)
 
 
 def encode(

@@ -17,7 +17,6 @@ Modules that are imported before the flags are parsed do not import this one.
 """
 
 import dataclasses
-import re
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
@@ -42,10 +41,6 @@ Object = dict[str, Any]
 Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Number = Whole | float
 Finite = Whole | Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
-# What msgspec names the place of an error: `$.shards[0].file`. It writes
-# "[...]" for any key of a dict.
-_STEP = re.compile(r"(\w+|\[\.\.\.\])|\[(\d+)\]")
-_SOME_KEY = "[...]"
 
 
 def read(path: str, kind: type[T]) -> T:
@@ -116,46 +111,18 @@ def convert(value: Any, kind: type[T], where: str) -> T:
     try:
         return msgspec.convert(value, kind, str_keys=True)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        reason = _reason(error, value, kind)
+        reason = _reason(error)
     raise errors.InputError(f"{where}: {reason}")
 
 
-def _reason(error: Exception, value: Any, kind: Any) -> str:
+def _reason(error: Exception) -> str:
     """Returns what is wrong, with the path of the key in front."""
     if isinstance(error, UnicodeEncodeError):
         return f"the key {error.object!r} is not Unicode text"
-    what, _, place = str(error).partition(" - at ")
-    what = what.replace("`", "").replace(_UNICODE, "of Unicode characters")
+    what, _, place = str(error).replace("`", "").partition(" - at ")
+    what = what.replace(_UNICODE, "of Unicode characters")
     if what.startswith(("Expected", "Invalid", "Object")):
         what = what[0].lower() + what[1:]
-    steps: list[str | int] = []
-    inner = value
-    for key, number in _STEP.findall(place.partition("$")[2]):
-        if key == _SOME_KEY:
-            key = _wrong_key(inner, error, value, kind)
-        steps.append(int(number) if number else key)
-        inner = inner[steps[-1]]
-    named = "".join(f"[{x}]" if isinstance(x, int) else f".{x}" for x in steps)
-    return f"{named[1:]}: {what}" if named else what
-
-
-def _wrong_key(mapping: dict, error: Exception, value: Any, kind: Any) -> str:
-    """Returns the key that causes an error, which msgspec does not name.
-
-    `mapping` is a part of `value`. If it has only a valid entry, there is
-    another error or none.
-    """
-    entries = dict(mapping)
-    try:
-        for key, entry in entries.items():
-            mapping.clear()
-            mapping[key] = entry
-            try:
-                msgspec.convert(value, kind, str_keys=True)
-            except (msgspec.ValidationError, UnicodeEncodeError) as other:
-                if str(other) == str(error):
-                    return key
-        return _SOME_KEY
-    finally:
-        mapping.clear()
-        mapping.update(entries)
+    # Where msgspec writes [...] it does not know the key.
+    key = place.partition("$")[2].partition("[...]")[0].lstrip(".")
+    return f"{key}: {what}" if key else what
