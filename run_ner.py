@@ -12,11 +12,12 @@ Your own file with a word and its tag in each line, minutes on a laptop:
     python run_ner.py --train_file=train.txt --dev_file=dev.txt \
         --init_checkpoint=pretrained --do_train --do_eval --output_dir=ner
 
-The paper's feature-based approach, all six rows of its Table 7:
+The paper's feature-based approach, a row of its Table 7:
 
-    python run_ner.py --data_dir=conll2003 --features=all --do_train --do_eval \
-        --document_context=maximal --max_seq_length=512 \
-        --init_checkpoint=cased_L-12_H-768_A-12 --output_dir=frozen
+    python run_ner.py --data_dir=conll2003 --features=concat_last_four \
+        --document_context=maximal --max_seq_length=512 --learning_rate=1e-3 \
+        --init_checkpoint=cased_L-12_H-768_A-12 --do_train --do_eval \
+        --output_dir=frozen
 
 Entities of raw text, as one JSON object per line or at a prompt:
 
@@ -26,28 +27,16 @@ Entities of raw text, as one JSON object per line or at a prompt:
 A run that was stopped continues from its last checkpoint.
 """
 
+from finetuning.run import run
 from foundation import config_flags
-from tasks.ner.settings import NerConfig
-
-config_flags.parse_early(NerConfig, __name__)
-
-from tasks.ner import early_checks
-
-config_flags.check_early(NerConfig, __name__, early_checks.check)
-
-import foundation.tensorflow_setup  # noqa: F401
-from jobs import runner
-from tasks.ner import feature_based
-from tasks.ner.task import NerTask
+from tasks.ner.settings import NerFlags
+from tasks.ner.task import Ner
 
 
-def main(config: NerConfig) -> None:
+def main(flags: NerFlags) -> None:
     """Trains, evaluates and predicts, as the flags say."""
-    if config.bilstm.is_used:
-        feature_based.run(config)
-    else:
-        runner.run(config, NerTask)
+    run(Ner, flags)
 
 
 if __name__ == "__main__":
-    config_flags.run(NerConfig, main)
+    config_flags.run(NerFlags, main)

@@ -11,7 +11,7 @@ Names and defaults are google-research/bert's where it has them. A flag that is
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from foundation import config_flags, file_system
 from training import settings
@@ -275,6 +275,9 @@ class FinetuningFlags(RunFlags):
 class EvaluatedFlags(FinetuningFlags):
     """The flags of a task with a development set and a test set."""
 
+    # Of which a command has one at least.
+    MODES: ClassVar[Sequence[str]] = ("do_train", "do_eval", "do_predict")
+
     do_eval: bool = field("Whether to evaluate on the development set.", False)
     eval_batch_size: int = field(
         "Examples per evaluation batch, over all replicas.", 8, at_least=1
@@ -283,11 +286,9 @@ class EvaluatedFlags(FinetuningFlags):
     def __post_init__(self):
         """Refuses a command that does nothing."""
         super().__post_init__()
-        if not (self.do_train or self.do_eval or self.do_predict):
-            raise ValueError(
-                "at least one of --do_train, --do_eval and --do_predict must "
-                "be given"
-            )
+        if not any(getattr(self, mode) for mode in self.MODES):
+            modes = ", ".join(f"--{mode}" for mode in self.MODES)
+            raise ValueError(f"at least one of {modes} must be given")
 
     @property
     def splits(self) -> Sequence[str]:

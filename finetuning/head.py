@@ -11,6 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from data.features import Features
 from data.tokenization import wordpiece
 from modeling import losses
 from modeling.config import BertConfig
@@ -25,6 +26,8 @@ class Head:
 
     Attributes:
       per_token: whether outputs are [B, S, ...], else [B, ...].
+      is_frozen: whether `prepare` computes with the pre-trained weights, which
+        the training does not change.
       loss_name: the name of the loss in metrics.
       architecture: the class of transformers with the same head; of other
         heads, transformers loads the encoder.
@@ -35,6 +38,7 @@ class Head:
     """
 
     per_token = False
+    is_frozen = False
     loss_name = "task_loss"
     architecture = "BertModel"
     labels: Sequence[str] | None = None
@@ -50,6 +54,23 @@ class Head:
             modeling.models.
         """
         raise NotImplementedError
+
+    def prepare(
+        self,
+        network: Any,
+        features: Features,
+        batch_size: int,
+        split: str | None = None,
+    ) -> Features:
+        """Returns the features that the trained part of the model reads.
+
+        Args:
+          network: the network.Network, with its weights.
+          features: the features of sequences, or what this has returned.
+          batch_size: rows per batch.
+          split: the set, if they may be kept beside the run.
+        """
+        return features
 
     def loss(
         self, outputs: Any, features: Mapping[str, Any]
@@ -99,6 +120,14 @@ class Head:
             labels=self.labels,
             problem_type=self.problem_type,
         )
+
+    def load_files(self, model: Any, directory: str) -> Sequence[str]:
+        """Assigns weights from further files of a model directory.
+
+        Returns:
+          The paths of these variables.
+        """
+        return ()
 
     # What training.step calls.
 

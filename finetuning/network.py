@@ -15,7 +15,7 @@ from data.features import Features
 from data.tokenization import wordpiece
 from finetuning import devices as devices_lib
 from finetuning import head as heads
-from foundation import errors
+from foundation import errors, file_system, hub
 from modeling.config import BertConfig
 from training import inference, loop
 from training import strategy as strategies
@@ -27,6 +27,7 @@ class Network:
 
     Attributes:
       head: what it computes on the encoder.
+      devices: the devices.
       model: the Keras model.
     """
 
@@ -48,7 +49,7 @@ class Network:
           max_seq_length: length of the longest sequence, in tokens.
           **options: see Head.build.
         """
-        self.head = head
+        self.head, self.devices = head, devices
         self.lengths = devices.batch_lengths(max_seq_length)
         self._strategy = devices.strategy
         with devices.strategy.scope():
@@ -86,6 +87,8 @@ class Network:
             init_layers=start.init_layers,
             new_output_layer=is_new,
         )
+        if start.init_checkpoint is not None and not is_new:
+            self._load_files(start.init_checkpoint)
 
     def load(
         self, weights: str | None, tokenizer: wordpiece.Tokenizer | None = None
@@ -102,11 +105,16 @@ class Network:
         weights = pretrained.require_weights(weights)
         report = pretrained.assign(self.model, weights, tokenizer=tokenizer)
         assert report is not None  # There are weights.
-        if report.initialized:
+        loaded = self._load_files(weights)
+        if missing := [x for x in report.initialized if x not in loaded]:
             raise errors.InputError(
                 f"{weights} has not been trained for this task: "
-                f"{errors.listed(report.initialized)} are missing; --do_train"
+                f"{errors.listed(missing)} are missing; --do_train"
             )
+
+    def _load_files(self, weights: str) -> Sequence[str]:
+        folder = file_system.folder_of(hub.local(weights))
+        return self.head.load_files(self.model, folder)
 
     def restore(self, directory: str) -> int:
         """Assigns the last checkpoint of a training; returns its step.
@@ -134,7 +142,7 @@ class Network:
 
         Returns:
           Arrays [R, ...] in the order of the rows; [T, ...] of the tokens, if
-          the head is `per_token`.
+          the head is `per_token`, both of Head.prepare's features.
         """
         constants = {
             name: keras.ops.convert_to_numpy(value)
@@ -142,11 +150,10 @@ class Network:
         }
         if not len(features):
             return constants
+        features = self.head.prepare(self, features, batch_size)
         if not pads and strategies.is_one_cpu(self._strategy):
             batch_size = min(batch_size, len(features))
-        batches = length_groups.OrderedBatches(
-            features, batch_size=batch_size, lengths=self.lengths
-        )
+        batches = self.batches(features, batch_size)
         predictor = self._predictor
         with (
             predictor.while_weights_change()
@@ -158,6 +165,25 @@ class Network:
             values = predictor.batches(batches, len(features))
             tokens = features_lib.by_token(values, features.row_splits)
             return tokens | constants
+
+    def lengths_of(self, features: Features) -> list[int]:
+        """Returns the lengths that batches of features may have.
+
+        Those of Head.prepare may be longer than sequences of tokens.
+        """
+        longest = int(features.lengths.max(initial=0))
+        if longest <= self.lengths[-1]:
+            return self.lengths
+        return self.devices.batch_lengths(longest)
+
+    def batches(
+        self, features: Features, batch_size: int
+    ) -> length_groups.OrderedBatches:
+        """Returns batches of all rows; the longest are first."""
+        lengths = self.lengths_of(features)
+        return length_groups.OrderedBatches(
+            features, batch_size=batch_size, lengths=lengths
+        )
 
     @property
     def digest(self) -> str:

@@ -195,8 +195,11 @@ class Session:
         weights_change = is_training and num_tokens < _FEW_TOKENS
         first, values = None, dict[str, float]()
         for split, encoded in self._dev.items():
+            features = network.head.prepare(
+                network, encoded.features, self.flags.predict_batch_size, split
+            )
             outputs = network.predict(
-                encoded.features,
+                features,
                 self.flags.evaluation_batch_size,
                 weights_change=weights_change,
             )

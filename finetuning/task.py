@@ -24,7 +24,7 @@ from absl import logging
 
 from data import schema
 from data.features import Features
-from data.tokenization import plain_wordpiece, vocabulary
+from data.tokenization import plain_wordpiece, vocabulary, wordpiece
 from finetuning import flags as flags_lib
 from finetuning import given_model
 from foundation import errors
@@ -506,7 +506,7 @@ def token_ids(
 
 
 def sequence(
-    tokenizer: plain_wordpiece.PlainTokenizer,
+    tokenizer: wordpiece.Tokenizer,
     first: Sequence[int],
     second: Sequence[int],
     max_seq_length: int,

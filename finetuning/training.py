@@ -124,6 +124,12 @@ def train(
     else:
         features = distillation.with_targets(session, teacher)
         objective = distillation.student(session)
+    hooks = _Hooks(session, network, run)
+    if network.head.is_frozen:
+        hooks.warm_start()
+        features = network.head.prepare(
+            network, features, flags.predict_batch_size, "train"
+        )
     num_examples = task.epoch_size(features)
     # As google-research/bert counts them.
     num_steps = int(num_examples / run.batch_size * run.epochs)
@@ -140,7 +146,7 @@ def train(
         features,
         batch_size=run.batch_size,
         seed=run.seed,
-        lengths=network.lengths,
+        lengths=network.lengths_of(features),
     )
     result: dict[str, Any] = {"values": {}, "failed": ""}
     try:
@@ -174,7 +180,7 @@ def train(
                 jit_compile=session.devices.uses_xla,
                 compile_functions=session.devices.compiles_functions(num_steps),
             ),
-            hooks=_Hooks(session, network, run),
+            hooks=hooks,
         )
     except loop.Diverged as error:
         if not flags.is_grid:

@@ -11,7 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from modeling import dropout, variables
+from modeling import dropout, encoder, variables
+from modeling.config import BertConfig
 
 # Maps the state and the input [B, inputs] to the next state.
 Step = Callable[[tuple, Any], tuple]
@@ -243,3 +244,61 @@ class BiLstmTagger(keras.Model):
         x = dropout.dropout(x, self._rate, last_seed)
         scores = ops.matmul(x, ops.transpose(self.output_weights))
         return scores + self.output_bias
+
+
+class FrozenTaggingModel(keras.Model):
+    """A frozen encoder and a tagger that is called with its activations.
+
+    Checkpoint: bert/..., bilstm/...
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        layers: Sequence[int],
+        num_classes: int,
+        dtype: Any = None,
+        attention: str = "bidirectional",
+        **options: Any,
+    ):
+        """Creates the model.
+
+        Args:
+            config: the released hyperparameters.
+            layers: numbers of the layers that are read: 0 is the embeddings, L
+                the last one.
+            num_classes: C.
+            dtype: policy of the encoder.
+            attention: see encoder.BertEncoder.
+            **options: is_mixed, size, depth, rate and seed of BiLstmTagger.
+        """
+        super().__init__(dtype=dtype, autocast=False)
+        self.config, self.num_classes = config, num_classes
+        self._layer_numbers = list(layers)
+        self.bert = encoder.make_encoder(
+            config, dtype=dtype, attention=attention
+        )
+        self.bert.trainable = False
+        self.bilstm = BiLstmTagger(
+            num_layers=len(layers),
+            hidden_size=config.hidden_size,
+            num_classes=num_classes,
+            **options,
+        )
+        self.built = True
+
+    def activations(self, features: dict):
+        """Maps features of [B, S] to float16 [B, S, layers, H]."""
+        outputs = self.bert(
+            features["input_ids"],
+            features["input_mask"],
+            features["segment_ids"],
+        )
+        states = [outputs.embedding_output, *outputs.all_encoder_layers]
+        chosen = [ops.cast(states[i], "float16") for i in self._layer_numbers]
+        return ops.stack(chosen, axis=2)
+
+    def call(self, features: dict, dropout_seed=None):
+        """Maps activations to logits; see BiLstmTagger."""
+        return self.bilstm(features, dropout_seed=dropout_seed)

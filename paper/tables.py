@@ -91,7 +91,10 @@ _TASKS: dict[str, tuple[str, Flags]] = {
     ),
     "ner": ("run_ner.py", {"do_predict": True, **_NER, **_GRID}),
     **{
-        features: ("run_ner.py", {"features": features, **_NER})
+        features: (
+            "run_ner.py",
+            {"features": features, **_NER, "learning_rate": "1e-3"},
+        )
         for features in (
             *("embeddings", "second_to_last", "last", "concat_last_four"),
             *("weighted_sum_last_four", "weighted_sum_all"),

@@ -600,18 +600,19 @@ class TaggingModel(Model):
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
-        self._task_model, task_objective = opened.tagger()
-        self.labels = list(task_objective.labels)
-        self._tagger = Tagger.of_model(
-            opened.tagger_windows,
-            self._task_model,
-            opened.options.batch_size,
-            pads=False,
+        self._task_model, self.labels = opened.tagger()
+        self._tagger = Tagger(
+            windows=opened.tagger_windows,
+            tokenizer=self.tokenizer,
+            labels=self.labels,
+            predictions=lambda features: self._task_model.predictions(
+                features, opened.options.batch_size, pads=False
+            ),
+            scores=tagging.scores_of(self._model),
         )
 
     def _predict(self, inputs: list) -> list[list[Entity]]:
-        text, features = self._tagger.encode_lines(inputs, "predict")
-        rows = self._tagger.entities(text, self._tagger.predict(features))
+        rows = self._tagger(inputs)
         return [
             [
                 Entity(

@@ -25,8 +25,6 @@ from modeling.config import BertConfig
 from serving import onnx_names, served_model
 from serving.served_model import Signature, Spec
 from tasks.classification import outcomes
-from tasks.ner import tag_spans
-from tasks.ner.settings import WindowSettings
 from tasks.squad import answering, decoding
 from tasks.squad.settings import AnswerSettings
 from weights import kinds, tokenizer_files
@@ -368,35 +366,24 @@ class Model:
         }
 
     def _tagger(self, directory: str) -> "tagger.Tagger":
-        from tasks.ner import tagger, tagging
+        from tasks.ner import tagger, tagging, windowing
 
-        has_crf = tagging.has_crf(directory)
         return tagger.Tagger(
-            windows=config_flags.build(
-                WindowSettings,
-                max_seq_length=self._max_seq_length,
-                document_context=self._settings["document_context"],
+            windows=windowing.Windows(
+                self._max_seq_length, self._settings["document_context"]
             ),
             tokenizer=self._tokenizer,
-            objective=tagging.TaggingObjective(
-                config=self._config,
-                labels=self._labels,
-                has_crf=has_crf,
-                is_plain=tag_spans.scheme_of(self._labels) == tag_spans.PLAIN,
-            ),
+            labels=self._labels,
             predictions=self._predictions,
             scores=tagging.read_crf(self._labels, directory)
-            if has_crf
+            if tagging.has_crf(directory)
             else None,
         )
 
     def _tag(
         self, word_tagger: "tagger.Tagger", text: list[str]
     ) -> dict[str, Any]:
-        lines, features = word_tagger.encode_lines(
-            text, "request", features_lib.TokenizationStatistics()
-        )
-        rows = word_tagger.entities(lines, word_tagger.predict(features))
+        rows = word_tagger(text)
 
         def column(key: str) -> list[list]:
             return [[entity[key] for entity in row] for row in rows]

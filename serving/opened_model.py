@@ -21,8 +21,8 @@ from modeling.config import BertConfig
 from tasks.classification.objective import ClassificationObjective
 from tasks.classification.settings import windows_of
 from tasks.features import feature_extraction
-from tasks.ner import tag_spans, tagging
-from tasks.ner.settings import WindowSettings
+from tasks.ner import heads as taggers
+from tasks.ner import tagging, windowing
 from tasks.squad import heads as squad_heads
 from tasks.squad.settings import AnswerSettings
 from tasks.squad.task import check_threshold
@@ -376,13 +376,12 @@ class OpenedModel:
         )
         return self._load(objective)
 
-    def tagger(self) -> tuple[TaskModel, tagging.TaggingObjective]:
-        """Returns a tagger, with its CRF if it has one, and its objective.
+    def tagger(self) -> tuple[TaskModel, list[str]]:
+        """Returns a tagger, with its CRF if it has one, and its labels.
 
         Raises:
           InputError: the model has no labels.
         """
-        folder = self.source.folder
         known = self._classes()
         known.check()
         labels = known.labels
@@ -391,21 +390,18 @@ class OpenedModel:
                 f"{self.path}: its config has no labels; --label_names (in "
                 "Python: labels=) names them"
             )
-        objective = tagging.TaggingObjective(
-            config=self.start.config,
-            labels=list(labels),
-            has_crf=tagging.has_crf(folder),
-            is_plain=tag_spans.scheme_of(labels) == tag_spans.PLAIN,
+        head = taggers.head_of(
+            labels, has_crf=tagging.has_crf(self.source.folder)
         )
-        return self._load(objective), objective
+        objective: Any = _HeadObjective(head, self.start.config)
+        return self._load(objective), list(labels)
 
     @property
-    def tagger_windows(self) -> WindowSettings:
+    def tagger_windows(self) -> windowing.Windows:
         """How a tagger reads texts."""
         has_context = self.options.document_context
-        return WindowSettings(
-            max_seq_length=self.max_seq_length,
-            document_context="maximal" if has_context else "none",
+        return windowing.Windows(
+            self.max_seq_length, "maximal" if has_context else "none"
         )
 
     def answerer(self) -> tuple[TaskModel, AnswerSettings]:
@@ -528,3 +524,16 @@ def _task_of(model_dir: str, source: checkpoint_sources.Source) -> str:
             "to be sentence_embedding"
         )
     return "sentence_embedding"
+
+
+class _HeadObjective:
+    """A head of a task, as jobs.task_model calls it."""
+
+    def __init__(self, head: Any, config: Any):
+        self._head, self._config = head, config
+        self.per_token = head.per_token
+        self.predict, self.load_files = head.predict, head.load_files
+        self.stored = {"labels": head.labels}
+
+    def make_model(self, **options: Any) -> Any:
+        return self._head.build(self._config, **options)

@@ -28,16 +28,16 @@ class TaggingGraph(text_graph.TextGraph):
 
     def __init__(self, opened: OpenedModel):
         """Loads a tagger, with its CRF if it has one."""
-        task_model, objective = opened.tagger()
+        task_model, labels = opened.tagger()
         super().__init__(opened, task_model.model)
-        self._labels = self.labels = list(objective.labels)
+        self._labels = self.labels = labels
         windows = opened.tagger_windows
         self.settings = {"document_context": windows.document_context}
         self._has_context = windows.has_context
         self._room = opened.max_seq_length - _NUM_SPECIAL
-        self._scores = self.model.scores if objective.has_crf else None
+        self._scores = getattr(self.model, "scores", None)
         self._split = raw_text.WordSplitter()
-        self._is_plain = objective.is_plain
+        self._is_plain = tag_spans.scheme_of(labels) == tag_spans.PLAIN
         self._tags = [tag_spans.split_tag(label) for label in self._labels]
 
     def predict(self, text: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -24,7 +24,7 @@ from data.pretraining import work_dir
 from foundation import errors, stamp
 from jobs import grid, model_card, run_directory, streaming
 from modeling.config import BertConfig
-from tasks.ner import feature_results, tagging
+from tasks.ner import tagging
 from weights import model_directory, task_files, tokenizer_files
 
 NUM_DAMAGES = 25  # Of each kind.
@@ -117,11 +117,6 @@ def _card(folder):
     )
     model_card.data_of(folder, "dev")
     return model_card.weights_of(folder)
-
-
-def _crf(folder):
-    model = types.SimpleNamespace(set_scores=lambda scores: None, learned=())
-    return tagging.load_crf(model, ["a", "b"], folder)
 
 
 def _sets(folder):
@@ -228,19 +223,7 @@ KINDS = {
             "start": [0.0, 1.0],
             "end": [1.0, 2.0],
         },
-        _crf,
-    ),
-    "feature_result": (
-        "result.json",
-        {
-            "step": 3,
-            "seconds": 1.5,
-            "values": {"dev": {"f1": 0.5}},
-            "made_from": {"train": {"lstm_size": 7}},
-        },
-        lambda folder: feature_results.Result.read(
-            folder, stamp.flags("result", {"lstm_size": 7})
-        ),
+        functools.partial(tagging.read_crf, ["a", "b"]),
     ),
     "recipe": ("recipe.json", {"random_seed": 1}, _begun),
     "receipt": (
@@ -360,7 +343,6 @@ def test_damages_are_read_or_end_in_one_line(kind, tmp_path):
         ("question_answering", ["null_score_diff_threshold"], "0"),
         ("crf", ["start"], [1.0, "x"]),
         ("crf", ["end"], [1.0]),
-        ("feature_result", ["step"], -1),
     ],
 )
 def test_a_wrong_value_is_named(kind, path, value, tmp_path):

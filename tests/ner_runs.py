@@ -74,5 +74,5 @@ def run(folder, name, *switches, **flags):
         "precision": "float32",
         "num_train_epochs": 8,
     } | flags
-    tiny_runs.run(run_ner, run_ner.NerConfig, *switches, **flags)
+    tiny_runs.run(run_ner, run_ner.NerFlags, *switches, **flags)
     return folder / name

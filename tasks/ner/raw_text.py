@@ -13,17 +13,17 @@ The entities of a line, as written to entities.jsonl:
      "end": 10, "text": "Jim Henson", "probability": 0.98}]}
 """
 
-import json
+import itertools
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from data import sentences
 from data.tokenization import normalization
-from tasks.ner import tag_spans, word_files
+from tasks.ner import tag_spans
 
 ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "St", "Prof", "Inc", "Co", "Corp")
 _ABBREVIATION = re.compile(rf"(?:\w\.)+|(?:{'|'.join(ABBREVIATIONS)})\.")
@@ -48,54 +48,18 @@ _PARTS = re.compile(
 _NUM_DIGITS = 6  # Decimals of probabilities.
 
 
-class Text(NamedTuple):
-    """Lines of text, split into sentences of W words.
-
-    Attributes:
-      sentences: the words; each line is a document.
-      texts: the lines.
-      numbers: int64 [W], the line of each word.
-      starts: int64 [W], the first character of each word.
-      ends: int64 [W], the character after the last one of each word.
-    """
-
-    sentences: word_files.Sentences
-    texts: Sequence[str]
-    numbers: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
+# The characters [start, stop) of each word of each sentence.
+Places = Sequence[Sequence[tuple[int, int]]]
 
 
-def split_lines(path: str, texts: Sequence[str]) -> Text:
-    """Splits lines into sentences and words; `path` is for messages."""
-    words, spans, rows, documents = [], [], [0], [0]
-    for number, text in enumerate(texts):
-        end = 0
-        for sentence in sentences.split(text):
-            begin = text.index(sentence, end)
-            end = begin + len(sentence)
-            for start, stop in _words(text, begin, end):
-                words.append(text[start:stop])
-                spans.append((number, start, stop))
-            if rows[-1] != len(words):
-                rows.append(len(words))
-        if documents[-1] != len(rows) - 1:
-            documents.append(len(rows) - 1)
-    numbers, starts, ends = np.array(spans, np.int64).reshape(-1, 3).T
-    return Text(
-        sentences=word_files.Sentences(
-            path=path,
-            words=words,
-            lines=numbers + 1,
-            tags=None,
-            row_splits=np.array(rows),
-            documents=np.array(documents),
-        ),
-        texts=texts,
-        numbers=numbers,
-        starts=starts,
-        ends=ends,
-    )
+def split(text: str) -> Places:
+    """Splits a text into sentences of words."""
+    found, end = [], 0
+    for sentence in sentences.split(text):
+        begin = text.index(sentence, end)
+        end = begin + len(sentence)
+        found.append(list(_words(text, begin, end)))
+    return list(filter(None, found))
 
 
 def _words(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
@@ -122,53 +86,51 @@ def _words(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
             yield first, last
 
 
+def words(text: str, places: Places) -> tuple[tuple[str, ...], ...]:
+    """Returns the words of each sentence."""
+    return tuple(
+        tuple(text[start:stop] for start, stop in sentence)
+        for sentence in places
+    )
+
+
 def find_entities(
-    text: Text,
-    tags: Sequence[str],
-    probabilities: np.ndarray,
+    texts: Sequence[str],
+    places: Sequence[Places],
+    tags: Iterable[Sequence[str]],
+    probabilities: Iterable[float],
     *,
     is_plain: bool = False,
 ) -> list[list[dict[str, Any]]]:
-    """Returns the entities of each line in order.
+    """Returns the entities of each text in order.
 
     Args:
-      text: the lines and their W words.
-      tags: W tags.
-      probabilities: float [W], probabilities of the tags; the probability of an
-        entity is their product.
+      texts: the texts.
+      places: those of the words of each text; see split.
+      tags: the tags of each sentence of all texts.
+      probabilities: the probabilities of all tags; that of an entity is their
+        product.
       is_plain: whether each word is an entity of its own.
     """
-    entities: list[list[dict[str, Any]]] = [[] for _ in text.texts]
-    first = 0
-    for part in text.sentences.split(tags):
-        for span in tag_spans.spans(part, is_plain=is_plain):
-            begin, end = first + span.start, first + span.end
-            number = int(text.numbers[begin])
-            start, stop = int(text.starts[begin]), int(text.ends[end - 1])
-            probability = float(np.prod(probabilities[begin:end]))
-            entities[number].append(
-                {
-                    "type": span.type,
-                    "start": start,
-                    "end": stop,
-                    "text": text.texts[number][start:stop],
-                    "probability": round(probability, _NUM_DIGITS),
-                }
-            )
-        first += len(part)
-    return entities
-
-
-def json_lines(
-    text: Text, entities: Sequence[Sequence[dict[str, Any]]]
-) -> bytes:
-    """Returns one JSON object for each line."""
-    records = (
-        {"text": line, "entities": entities_of_line}
-        for line, entities_of_line in zip(text.texts, entities, strict=True)
-    )
-    lines = (json.dumps(record, ensure_ascii=False) for record in records)
-    return "".join(f"{line}\n" for line in lines).encode("utf-8")
+    found, tags, likely = [], iter(tags), iter(probabilities)
+    for text, sentences_of_text in zip(texts, places, strict=True):
+        entities = []
+        for sentence in sentences_of_text:
+            chosen = list(itertools.islice(likely, len(sentence)))
+            for span in tag_spans.spans(next(tags), is_plain=is_plain):
+                start, stop = sentence[span.start][0], sentence[span.end - 1][1]
+                probability = float(np.prod(chosen[span.start : span.end]))
+                entities.append(
+                    {
+                        "type": span.type,
+                        "start": start,
+                        "end": stop,
+                        "text": text[start:stop],
+                        "probability": round(probability, _NUM_DIGITS),
+                    }
+                )
+        found.append(entities)
+    return found
 
 
 def marked(line: str, entities: Sequence[dict[str, Any]]) -> str:

@@ -105,39 +105,27 @@ def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
     return converted
 
 
-class TagStatistics:
-    """Recognizes the scheme of the tags of any number of sentences.
+def recognize(sentences: Iterable[Sequence[str]]) -> str:
+    """Returns the scheme of the tags of sentences; BIO2 if all are O.
 
     Tags that may be IOB1 or BIO2 have the scheme that fewer of them violate, so
     that a stray I- does not make a BIO2 file IOB1. The spans do not depend on
     this choice.
     """
-
-    def __init__(self):
-        """Counts nothing yet."""
-        self._tags: set[str] = set()
-        self._not_iob1 = self._not_bio2 = 0
-
-    def add(self, sentences: Iterable[Sequence[str]]) -> None:
-        """Counts the tags of sentences."""
-        for tags in sentences:
-            kind_before = ""
-            for tag in tags:
-                prefix, kind = split_tag(tag)
-                self._tags.add(tag)
-                self._not_bio2 += prefix == "I" and kind != kind_before
-                self._not_iob1 += prefix == "B" and kind != kind_before
-                kind_before = kind
-
-    @property
-    def scheme(self) -> str:
-        """The scheme of the tags; BIO2 if all are O."""
-        prefixes = {split_tag(tag)[0] for tag in self._tags}
-        if _are_plain(self._tags):
-            return PLAIN
-        if prefixes & {"E", "S"}:
-            return IOBES
-        return IOB1 if self._not_iob1 < self._not_bio2 else BIO2
+    seen: set[str] = set()
+    not_iob1 = not_bio2 = 0
+    for tags in sentences:
+        seen.update(tags)
+        kind_before = ""
+        for prefix, kind in map(split_tag, tags):
+            not_bio2 += prefix == "I" and kind != kind_before
+            not_iob1 += prefix == "B" and kind != kind_before
+            kind_before = kind
+    if seen and _are_plain(seen):
+        return PLAIN
+    if {split_tag(tag)[0] for tag in seen} & {"E", "S"}:
+        return IOBES
+    return IOB1 if not_iob1 < not_bio2 else BIO2
 
 
 def _are_plain(tags: Collection[str]) -> bool:
@@ -152,13 +140,6 @@ def _are_plain(tags: Collection[str]) -> bool:
     return not are_prefixes or (
         {*tags} != {OUTSIDE} and {*tags}.isdisjoint(("B", "I"))
     )
-
-
-def recognize(sentences: Iterable[Sequence[str]]) -> str:
-    """Returns the scheme of the tags of sentences."""
-    statistics = TagStatistics()
-    statistics.add(sentences)
-    return statistics.scheme
 
 
 def labels(types: Iterable[str], scheme: str) -> list[str]:

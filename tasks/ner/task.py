@@ -1,449 +1,625 @@
-"""Tagging for the runner: its sets, files, card, report and prompt.
+"""Tagging of words: named entities, parts of speech.
 
 predictions_<split>.txt   CoNLL's columns, as conlleval reads them (with
                           tabs, if the file has them: conlleval -d '\\t')
 scores_<split>.txt        the output of conlleval
-entities.jsonl            the entities of raw text
+entities.jsonl            the entities of raw text, an object for each line
 """
 
+import collections
 import dataclasses
+import functools
+import itertools
+import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import features as features_lib
-from data import text_files
-from data.features import Features
-from data.tokenization import wordpiece
-from finetuning import typed
-from foundation import errors, file_system
-from jobs import run_directory, streaming
-from jobs.outputs import Card, Description, Outputs, Scores
-from jobs.source import ModelSource
-from jobs.task import PrintedSet
-from jobs.task_model import TaskModel
-from modeling import crf
-from tasks.ner import ner_data, outputs, raw_text, tagging, windowing
-from tasks.ner.ner_data import DEV, TEST, TRAIN, TaggedSet
-from tasks.ner.settings import NerConfig
-from tasks.ner.tagger import Tagger
-from weights import kinds, model_directory, task_files
+from data import schema, text_files
+from finetuning import given_model
+from finetuning import task as tasks
+from foundation import errors
+from tasks.ner import raw_text, tag_spans, tagging, windowing, word_files
+from tasks.ner.settings import NerFlags
+from weights import task_files
 
-_STDIN = "standard input"
+TEXT = "test_text"  # The set of --text_file.
+_MOST_WORDS_SHOWN = 20
+Tags = Sequence[Sequence[str]]  # Of the words of each sentence; or the words.
+# A value of --features -> the layers of an encoder whose last is L.
+_LAYERS: Mapping[str, Callable[[int], Sequence[int]]] = {
+    "embeddings": lambda last: [0],
+    "second_to_last": lambda last: [last - 1],
+    "last": lambda last: [last],
+    "weighted_sum_last_four": lambda last: range(last - 3, last + 1),
+    "concat_last_four": lambda last: range(last - 3, last + 1),
+    "weighted_sum_all": lambda last: range(1, last + 1),
+}
 
 
-class NerTask:
-    """The sets of words with tags; see jobs.task.Task.
+def layers_of(features: str, last: int) -> Sequence[int]:
+    """Returns the layers that --features reads; 0 is the embeddings.
+
+    Args:
+      features: value of the flag.
+      last: the last layer of the encoder.
+
+    Raises:
+      InputError: the encoder has too few layers.
+    """
+    layers = _LAYERS[features](last)
+    if layers[0] < min(len(layers) - 1, 1):
+        raise errors.InputError(
+            f"--features={features}: the model has only {last} layer(s)"
+        )
+    return layers
+
+
+class Text(NamedTuple):
+    """A sentence, the sentences of a document, or a line of raw text.
 
     Attributes:
-      data: the files and their tags.
+      where: file and line.
+      sentences: the words of each sentence.
+      tags: their tags; None if the file has none.
+      opens: whether the file has a -DOCSTART- line before it.
+      scheme: the scheme of the file's tags.
+      separator: the text between the file's columns.
+      line: the line of raw text; None of a file of words.
+      places: those of its words in the line.
     """
 
-    num_examples = None
-    dev_splits = (DEV,)
-
-    def __init__(self, config: NerConfig, source: ModelSource):
-        """Reads and checks the files that are used.
-
-        The labels of the source apply if nothing is trained.
-
-        Raises:
-          InputError: a flag, a file or a tag does not fit.
-        """
-        start, windows = source.start, config.windows
-        self.data = ner_data.open_data(
-            config.files,
-            tag_scheme=config.tag_scheme,
-            model_scheme=config.model_scheme,
-            types=config.types,
-            text_file=config.text_file,
-            known_labels=start.labels,
-            num_outputs=start.num_outputs,
-            trains=config.do_train,
-        )
-        _check(config, self.data)
-        source.warn_of_other_flags(dataclasses.asdict(windows))
-        self._config = config
-        self._tokenizer = start.tokenizer
-        self.objective = tagging.TaggingObjective(
-            config=start.config,
-            labels=self.data.labels,
-            has_crf=_has_crf(config, source),
-            is_plain=self.data.is_plain,
-        )
-        self.max_seq_length = windows.max_seq_length
-        self.evaluates_at_end = config.do_eval
+    where: str
+    sentences: Tags
+    tags: Tags | None = None
+    opens: bool = False
+    scheme: str = tag_spans.BIO2
+    separator: str = " "
+    line: str | None = None
+    places: raw_text.Places = ()
 
     @property
-    def data_settings(self) -> dict[str, Any]:
-        """See jobs.task.Task."""
-        values: dict[str, Any] = dict(self._config.windows.values)
-        if self._config.do_train:
-            values["train_file"] = self.data.split(TRAIN).digest
-        return values
+    def label(self) -> tuple[str, ...] | None:
+        """The tags of all words."""
+        if self.tags is None:
+            return None
+        return tuple(itertools.chain.from_iterable(self.tags))
+
+
+class Ner(tasks.Task):
+    """A tag for each word; see Task."""
+
+    Flags = NerFlags
+    cuts = False
+    token_targets = ("label_ids",)
+    score_note = (
+        "The score is conlleval's F1 of all types, or the accuracy of tags "
+        "that are no spans."
+    )
+
+    def __init__(self, flags: NerFlags, model: given_model.GivenModel):
+        """See Task."""
+        self.flags, self.model = flags, model
+        if self.has_crf or flags.is_frozen:
+            self.token_inputs = ("words",)
+        if flags.is_frozen:
+            layers_of(flags.features, model.config.num_hidden_layers)
+        super().__init__(flags, model)
+
+    @functools.cached_property
+    def has_crf(self) -> bool:
+        """Whether the model has a CRF."""
+        folder = self.model.record.directory
+        is_new = self.flags.do_train or self.model.unfinished_dir is not None
+        if is_new or self.flags.crf <= tagging.has_crf(folder):
+            return self.flags.crf if is_new else tagging.has_crf(folder)
+        raise errors.InputError(
+            f"--crf: no {task_files.CRF} in {folder}; the flag applies to "
+            "training"
+        )
 
     @property
-    def evaluation_settings(self) -> dict[str, Any]:
-        """See jobs.task.Task."""
-        return {"dev_file": self.data.split(DEV).digest}
-
-    def features(self, split: str, records_dir: str | None) -> Features:
-        """See jobs.task.Task."""
-        tagged = self.data.split(split)
-        if split == TRAIN and not self.data.is_plain:
-            ner_data.note_lost_capitals(tagged.sentences, self._tokenizer)
-        features = ner_data.prepare(
-            tagged,
-            split,
-            self._tokenizer,
-            self._config.windows,
-            records_dir=records_dir,
-        )
-        if self.objective.has_crf and split == TRAIN:
-            features = tagging.with_boundaries(features, tagged.sentences)
-        return features
-
-    def evaluate(
-        self, task_model: TaskModel, features: Mapping[str, Features]
-    ) -> outputs.Evaluation:
-        """See jobs.task.Task."""
-        tagger = Tagger.of_model(
-            self._config.windows, task_model, self._config.eval_batch_size
-        )
-        logits = tagger.predict(features[DEV])
-        tags = tagger.tags(self.data.split(DEV).sentences, logits)
-        return outputs.evaluate(self.data, DEV, logits, tags)
-
-    def save(
-        self,
-        model: Any,
-        directory: str,
-        tokenizer: wordpiece.Tokenizer | None,
-        *,
-        is_same: bool = False,
-    ) -> None:
-        """See jobs.task.Task."""
-        del is_same
-        labels = list(self.data.labels)
-        file_system.make_folder(directory)
-        tagging.save_crf(model, labels, directory)
-        if isinstance(model, crf.CrfTaggingModel):
-            model = model.tagger
-        model_directory.save(model, directory, tokenizer, labels=labels)
-
-    def card(self, flags: Mapping[str, Any]) -> Card:
-        """See jobs.task.Task."""
-        return Card(
-            title=f"BERT for {self._title(flags)}",
-            data={TRAIN: self._describe(TRAIN)},
-            pipeline_tag=kinds.KINDS[kinds.TOKEN_CLASSIFICATION].pipeline_tag,
-            labels=self.data.labels,
-        )
-
-    def _title(self, flags: Mapping[str, Any]) -> str:
-        """Returns the kind of the task and its data."""
-        kind = "tags of words" if self.data.is_plain else "named entities"
-        path = (
-            flags.get("data_dir")
-            or flags.get("train_file")
-            or self.data.summary(DEV).path
-        )
+    def title(self) -> str:  # type: ignore[override]
+        """See Task: the kind of the tags and their data."""
+        flags, split = self.flags, next(iter(self.sets), None)
+        path = flags.data_dir or flags.train_file
+        if path is None:
+            path = self.sets[split].path if split else flags.output_dir
+        kind = "tags of words" if self.is_plain else "named entities"
         return f"{kind}: {os.path.basename(path.rstrip('/'))}"
 
-    def _describe(self, split: str) -> str:
-        summary = self.data.summary(split)
-        return (
-            f"{summary.num_sentences} sentences, {summary.num_words} words of "
-            f"{os.path.basename(summary.path)}, SHA-256 {summary.digest}"
+    # From files to numbers.
+
+    def names(self, split: str) -> Sequence[str]:
+        """See Task: a test set, raw text, or both."""
+        if split != "test":
+            return [split]
+        text = [TEXT] if self.flags.text_file else []
+        names = ([split] if self.flags.find(split) else []) + text
+        if not names:
+            raise errors.InputError(
+                "--do_predict needs --test_file or --text_file"
+            )
+        return names
+
+    def open(self, split: str) -> tasks.Examples:
+        """See Task."""
+        flags = self.flags
+        if split == TEXT:
+            paths = text_files.find_all(flags.text_file, ["txt"])
+            shown = paths[0] if len(paths) == 1 else flags.text_file
+            return tasks.Examples(shown, lambda: _read_text(paths))
+        name = flags.find(split)
+        if name is None:
+            raise errors.InputError(f"--{split}_file is required")
+        endings = ("txt", "conll", *(x[1:] for x in word_files.TABLES))
+        paths = text_files.find_all(name, endings)
+
+        def read() -> Iterator[word_files.Sentence]:
+            for path in paths:
+                yield from word_files.read(path, flags.columns)
+
+        scheme = flags.tag_scheme
+        if scheme == "auto":
+            scheme = tag_spans.recognize(x.tags for x in read() if x.tags)
+        return tasks.Examples(
+            paths[0] if len(paths) == 1 else name,
+            functools.partial(self._texts, read, scheme),
         )
 
-    def scores(self, values: Mapping[str, float], step: int) -> Scores:
-        """See jobs.task.Task."""
-        return self._scores(DEV, run_directory.eval_results(values, step))
+    def _texts(
+        self, read: Callable[[], Iterator[word_files.Sentence]], scheme: str
+    ) -> Iterator[Text]:
+        """Yields sentences, or documents if windows are filled with them."""
+        document: list[word_files.Sentence] = []
+        for sentence in read():
+            if self.flags.windows.has_context and not sentence.opens:
+                if not document:
+                    raise errors.InputError(
+                        f"{sentence.where}: --document_context needs "
+                        f"{word_files.DOCUMENT} lines where documents begin"
+                    )
+            elif document:
+                yield _text(document, scheme)
+                document = []
+            document.append(sentence)
+        if document:
+            yield _text(document, scheme)
 
-    def _scores(self, split: str, values: Mapping[str, float]) -> Scores:
-        return Scores(
-            name=split,
-            set_name=run_directory.set_name([self.data.summary(split).path]),
-            data={split: self._describe(split)},
-            values=values,
+    @property
+    def is_plain(self) -> bool:
+        """Whether tags do not mark spans."""
+        schemes = (self.flags.tag_scheme, tag_spans.scheme_of(self.labels))
+        return tag_spans.PLAIN in schemes
+
+    @property
+    def types(self) -> list[str]:
+        """The types of entities; of plain tags, the labels."""
+        if self.is_plain:
+            return list(self.labels)
+        kinds = {tag_spans.split_tag(label)[1] for label in self.labels}
+        return sorted(kinds - {""})
+
+    def find_labels(self) -> Sequence[str]:
+        """See Task: all tags of the model's scheme for the types."""
+        start, flags = self.model.start, self.flags
+        known = task_files.ModelClasses(
+            labels=self.model.labels,
+            problem_type=None,
+            num_outputs=None
+            if self.model.unfinished_dir or flags.is_frozen
+            else start.num_outputs,
+        )
+        if flags.do_train:
+            labels = self._labels_of(self.sets["train"])
+            return known.in_model_order_if_same(labels)
+        known.check(can_be_named=False)
+        if known.names is None and flags.train_file is not None:
+            labels = self._labels_of(self.open("train"))
+            known.warn_of_order(labels, "the model")
+            return labels
+        if known.labels is None:
+            raise errors.InputError(
+                f"{self.model.weights}: the model does not name its labels: "
+                'add "id2label" to its config.json, or give the --train_file '
+                "of its training"
+            )
+        return known.labels
+
+    def _labels_of(self, train: tasks.Examples) -> list[str]:
+        """Returns the labels of a model that is trained on a set."""
+        scheme, found = train.summary.first.scheme, train.summary.labels
+        if None in found:
+            raise errors.InputError(f"{train.path}: has no column of tags")
+        kinds: set[str] = set()
+        for tag in found:
+            try:
+                kinds |= {tag_spans.type_of(tag, scheme) or ""} - {""}
+            except errors.InputError as error:
+                where = next(x.where for x in train if tag in x.label)
+                raise errors.InputError(f"{where}: {error}") from error
+        if not kinds:
+            raise errors.InputError(f"{train.path}: all tags are O")
+        is_mixed = tag_spans.UNTYPED in kinds and len(kinds) > 1
+        if is_mixed and scheme != tag_spans.PLAIN:
+            raise errors.InputError(
+                f"{train.path}: some tags have a type, such as "
+                f"{min(kinds - {tag_spans.UNTYPED})}, and others have none"
+            )
+        types = {*(self.flags.entity_types or kinds)}
+        if missing := sorted(kinds - types):
+            raise errors.InputError(
+                f"--entity_types={','.join(sorted(types))}: {train.path} also "
+                f"has {', '.join(missing)}"
+            )
+        if scheme != tag_spans.PLAIN:
+            scheme = self.flags.model_scheme
+        return tag_spans.labels(types, scheme)
+
+    def check(self, example: Text) -> None:
+        """See Task."""
+        if example.tags is None:
+            raise errors.InputError(f"{example.where}: has no column of tags")
+        self.target(example)
+
+    def target(self, example: Text) -> list[int]:
+        """Returns the number of the label of each word."""
+        assert example.tags is not None and example.label is not None
+        scheme = tag_spans.scheme_of(self.labels)
+        if tag_spans.PLAIN in (example.scheme, self.flags.tag_scheme):
+            scheme = tag_spans.PLAIN
+        tags = [tag_spans.convert_tags(x, scheme) for x in example.tags]
+        numbers = {label: i for i, label in enumerate(self.labels)}
+        try:
+            return [numbers[tag] for tag in itertools.chain(*tags)]
+        except KeyError:
+            pass
+        pairs = zip(example.label, itertools.chain(*tags), strict=True)
+        word, tag = next(
+            (i, own) for i, (own, tag) in enumerate(pairs) if tag not in numbers
+        )
+        words = list(itertools.chain(*example.sentences))
+        raise errors.InputError(
+            f"{example.where}: tag {tag!r} of {words[word]!r} is none of: "
+            f"{errors.listed(self.labels)}"
         )
 
-    def describe(
+    def encode(self, example: Text) -> list[windowing.Window]:
+        """See Task."""
+        return windowing.encode(
+            self.tokenizer, example.sentences, self.flags.windows
+        )
+
+    def targets(
+        self, example: Text, sequences: Sequence[windowing.Window]
+    ) -> Sequence[Mapping[str, Any]]:
+        """See Task; -1 where no word is predicted."""
+        labels, rows = np.array(self.target(example)), []
+        for window in sequences:
+            row, positions = np.full(len(window.ids), -1), window.positions
+            first = window.first
+            row[positions] = labels[first : first + len(positions)]
+            rows.append({"label_ids": row})
+        return rows
+
+    def size(self, example: Text) -> int:
+        """See Task: the number of sentences."""
+        return len(example.sentences)
+
+    @property
+    def records(self) -> schema.Schema:
+        """See Task."""
+        length = self.flags.max_seq_length
+        inputs = [schema.Feature(x, (length,)) for x in self.token_inputs]
+        records = schema.tagging(length)
+        return dataclasses.replace(
+            records, features=(*records.features, *inputs)
+        )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See Task."""
+        windows = dataclasses.asdict(self.flags.windows)
+        return {**super().settings, **windows, "crf": self.has_crf}
+
+    # What was read, as it was understood.
+
+    def show(self, split: str) -> None:
+        """See Task; a test set with unknown tags is refused here."""
+        if split == "test":
+            examples = self.sets[split]
+            labels = examples.summary.labels
+            if None in labels and len(labels) > 1:
+                raise errors.InputError(
+                    f"{examples.path}: has files with tags and without"
+                )
+            for example in () if None in labels else examples:
+                self.check(example)
+        super().show(split)
+
+    def shown(self, example: Text) -> str:
+        """See Task: words with their tags."""
+        words = list(itertools.chain(*example.sentences))
+        tags = example.label or [""] * len(words)
+        pairs = zip(words, tags, strict=True)
+        shown = [f"{word} {tag}" if tag else word for word, tag in pairs]
+        rest = len(shown) - _MOST_WORDS_SHOWN
+        more = f", ... ({rest} more)" if rest > 0 else ""
+        return ", ".join(shown[:_MOST_WORDS_SHOWN]) + more
+
+    def shares(self, summary: tasks.Summary) -> str:
+        """See Task: the types of the tags."""
+        return super().shares(summary._replace(labels=self._words_of(summary)))
+
+    def _words_of(self, summary: tasks.Summary) -> collections.Counter[str]:
+        """Returns the number of words of each type, and of O."""
+        counts: collections.Counter[str] = collections.Counter()
+        for tag, count in summary.labels.items():
+            kind = tag and tag_spans.type_of(tag, summary.first.scheme)
+            counts[kind or tag] += count
+        return counts
+
+    def remarks(self, examples: tasks.Examples) -> Iterator[str]:
+        """See Task; whatever is written instead of O would be a type."""
+        yield from super().remarks(examples)
+        summary = examples.summary
+        is_plain = summary.first.scheme == tag_spans.PLAIN
+        is_new = examples is self.sets.get("train")
+        if not is_new or self.flags.tag_scheme == tag_spans.PLAIN:
+            return
+        counts = self._words_of(summary)
+        if tag_spans.OUTSIDE in counts:
+            if is_plain:
+                yield (
+                    "no tag has a prefix as in B-PER, so every tag is a class, "
+                    "O too, and there are no spans; --tag_scheme=plain if that "
+                    "is right"
+                )
+        elif {*counts} != {tag_spans.UNTYPED}:
+            kind, _ = counts.most_common(1)[0]
+            names = "; --tag_names=NAME,... names integers"
+            yield (
+                f"no word has the tag O. The most frequent type, {kind!r}, is "
+                "probably that of words outside of entities: write O there"
+                f"{names if kind.isdecimal() else ''}; --tag_scheme=plain if "
+                f"every tag is a class. The types: {self.shares(summary)}"
+            )
+
+    # With TensorFlow.
+
+    def head(self) -> Any:
+        """See Task."""
+        from tasks.ner import heads
+
+        flags = self.flags
+        if flags.is_frozen:
+            folder = os.path.join(flags.output_dir, "activations")
+            return heads.FrozenTags(
+                self.labels,
+                layers_of(flags.features, self.model.config.num_hidden_layers),
+                None if flags.loop.dry_run else folder,
+                is_mixed=flags.features.startswith("weighted_sum"),
+                size=flags.lstm_size,
+                rate=flags.lstm_dropout,
+            )
+        return heads.head_of(
+            self.labels, has_crf=self.has_crf, is_plain=self.is_plain
+        )
+
+    def teacher_head(self, teacher: given_model.GivenModel) -> Any:
+        """See Task; the logits of a CRF are no distributions of tags."""
+        if tagging.has_crf(teacher.record.directory):
+            raise errors.InputError(
+                f"--teacher_dir={teacher.weights}: has a CRF, whose logits are "
+                "no probabilities of tags"
+            )
+        return self.head()
+
+    # From outputs to results.
+
+    def files(self, split: str) -> Mapping[str, tasks.Layout]:
+        """See Task."""
+        if split == TEXT:
+            return {"entities.jsonl": tasks.Layout("entities")}
+        return {f"predictions_{split}.txt": tasks.Layout("lines")}
+
+    def tag(
+        self, encoded: tasks.Encoded, outputs: Mapping[str, np.ndarray]
+    ) -> "Tagged":
+        """Returns the tags of some examples from the outputs of the head."""
+        logits = outputs.get("logits", np.zeros((0, len(self.labels))))
+        if not self.flags.is_frozen:
+            starts = encoded.features.row_splits.tolist()
+            windows = itertools.chain(*encoded.sequences)
+            positions = [
+                start + window.positions
+                for start, window in zip(starts, windows, strict=False)
+            ]
+            logits = logits[np.concatenate([np.zeros(0, int), *positions])]
+        names = ("transitions", "start", "end")
+        scores = {x: outputs[x] for x in names} if self.has_crf else None
+        lengths = [len(x) for text in encoded.examples for x in text.sentences]
+        tags = iter(tagging.best_tags(logits, lengths, self.labels, scores))
+        return Tagged(
+            encoded.examples,
+            [
+                list(itertools.islice(tags, len(text.sentences)))
+                for text in encoded.examples
+            ],
+            logits,
+        )
+
+    def decode(
+        self, encoded: tasks.Encoded, outputs: Mapping[str, np.ndarray]
+    ) -> dict[str, bytes]:
+        """See Task."""
+        tagged = self.tag(encoded, outputs)
+        if tagged.texts[0].line is not None:
+            entities = zip(tagged.texts, self.entities(tagged), strict=True)
+            lines = (
+                json.dumps({"text": x.line, "entities": y}, ensure_ascii=False)
+                for x, y in entities
+            )
+            return {"entities": "".join(f"{x}\n" for x in lines).encode()}
+        parts = {"lines": "".join(map(self._lines, *tagged[:2])).encode()}
+        if tagged.texts[0].tags is not None:
+            record = {"loss": float(self.losses(tagged).sum())}
+            record |= dataclasses.asdict(self.scores(*tagged[:2]))
+            parts["scores"] = f"{json.dumps(record)}\n".encode()
+        return parts
+
+    def entities(self, tagged: "Tagged") -> list[list[dict[str, Any]]]:
+        """Returns the entities of each line of raw text."""
+        tags = list(itertools.chain.from_iterable(tagged.tags))
+        return raw_text.find_entities(
+            [text.line or "" for text in tagged.texts],
+            [text.places for text in tagged.texts],
+            tags,
+            tagging.probabilities(tagged.logits, tags, self.labels),
+            is_plain=self.is_plain,
+        )
+
+    def losses(self, tagged: "Tagged") -> np.ndarray:
+        """Returns float64 [W], the cross entropy of each word."""
+        targets = np.concatenate([self.target(x) for x in tagged.texts])
+        return tagging.word_losses(tagged.logits, targets)
+
+    def written(
+        self, text: Text, tags: Sequence[Sequence[str]]
+    ) -> list[list[str]]:
+        """Returns tags in the scheme in which they are written and compared.
+
+        It is BIO2 for IOBES, because conlleval ignores S-; else that of the
+        file. A stray I- or BILOU's L- in the file is converted as well:
+        predictions have none.
+        """
+        scheme = text.scheme
+        if self.is_plain:
+            scheme = tag_spans.PLAIN
+        elif scheme == tag_spans.IOBES:
+            scheme = tag_spans.BIO2
+        return [tag_spans.convert_tags(x, scheme) for x in tags]
+
+    def scores(
+        self, texts: Sequence[Text], predicted: Sequence[Tags]
+    ) -> tag_spans.Scores:
+        """Returns the scores of the tags of texts that have tags."""
+        pairs = list(zip(texts, predicted, strict=True))
+        return tag_spans.score(
+            [y for x, _ in pairs for y in self.written(x, x.tags or ())],
+            [y for x, tags in pairs for y in self.written(x, tags)],
+            boundaries=0 if self.is_plain else sum(x.opens for x in texts),
+            is_plain=self.is_plain,
+        )
+
+    def _lines(self, text: Text, predicted: Tags) -> str:
+        """Returns the lines of words, their tags and the predicted ones."""
+        sides = [text.sentences]
+        sides += [] if text.tags is None else [self.written(text, text.tags)]
+        sides.append(self.written(text, predicted))
+        return "".join(
+            word_files.lines(
+                columns, text.separator, opens=text.opens and number == 0
+            )
+            for number, columns in enumerate(zip(*sides, strict=True))
+        )
+
+    def finish(
+        self, examples: tasks.Examples, part: Callable[[str], bytes]
+    ) -> tasks.Evaluation:
+        """See Task."""
+        split = next(k for k, x in self.sets.items() if x is examples)
+        if split == TEXT or None in examples.summary.labels:
+            return tasks.Evaluation()
+        scores, loss = tag_spans.Scores(), 0.0
+        for record in map(json.loads, part("scores").splitlines()):
+            loss += record.pop("loss") / examples.summary.labels.total()
+            scores += tag_spans.Scores.from_counts(**record)
+        if self.is_plain:
+            values, score = scores.plain_values(), scores.accuracy
+            text = "".join(f"{k}: {100 * x:.2f}%\n" for k, x in values.items())
+        else:
+            # All types of the model, so that all runs have the same metrics.
+            values, score = scores.values(self.types), scores.total.f1
+            text = scores.text()
+        return tasks.Evaluation(
+            values={**values, "score": score, "loss": loss},
+            files={f"scores_{split}.txt": text.encode()},
+            by_label=[
+                [kind, x.true, x.found, x.precision, x.recall, x.f1]
+                for kind, x in scores.by_type.items()
+            ],
+        )
+
+    def evaluate(
         self,
-        evaluation: outputs.Evaluation,
-        step: int,
-        flags: Mapping[str, Any],
-    ) -> Description:
-        """See jobs.task.Task."""
-        scores = self.scores(evaluation.values, step)
-        values, is_plain = scores.values, self.data.is_plain
-        path = os.path.basename(self.data.summary(DEV).path)
-        # The report has a table of the types of entities.
-        by_type = ("eval_precision_", "eval_recall_", "eval_f1_")
-        tagged = self.data.split(DEV)
-        predictions = outputs.columns(tagged, evaluation.predicted)
-        return Description(
-            scores=scores,
-            digest=self.data.summary(DEV).digest,
-            files={
-                outputs.PREDICTIONS.format(DEV): predictions,
-                outputs.SCORES.format(DEV): evaluation.text,
-            },
-            title=self._title(flags),
-            panels=outputs.PANELS,
-            sections=outputs.sections(evaluation),
-            facts={
-                **({} if is_plain else {"F1 of entities": values["eval_f1"]}),
-                "accuracy of words": values["eval_accuracy"],
-                f"sentences of {path}": len(evaluation.sentences),
-                "training steps": step,
-            },
-            shown={
-                name: value
-                for name, value in values.items()
-                if is_plain or not name.startswith(by_type)
-            },
+        examples: tasks.Examples,
+        encoded: tasks.Encoded,
+        outputs: Mapping[str, np.ndarray],
+    ) -> tasks.Evaluation:
+        """See Task; the predictions of the development set are a file, too."""
+        parts = self.decode(encoded, outputs)
+        evaluation = self.finish(examples, parts.__getitem__)
+        files = {**evaluation.files, "predictions_dev.txt": parts["lines"]}
+
+        def make_sections() -> list[Any]:
+            from tasks.ner import sections
+
+            return sections.make(self, self.tag(encoded, outputs), evaluation)
+
+        return dataclasses.replace(
+            evaluation, files=files, sections=make_sections
         )
 
-    def write_test(
-        self, output: Outputs, text: str, values: Mapping[str, float]
-    ) -> None:
-        """Writes the scores of the test set; `text` is conlleval's output."""
-        named = {f"test_{name}": value for name, value in values.items()}
-        output.write_scores(
-            self._scores(TEST, named),
-            digest=self.data.summary(TEST).digest,
-            files={outputs.SCORES.format(TEST): text},
-        )
-
-    def complete_training(self, task_model: TaskModel, output: Outputs) -> None:
-        """Does nothing: the model is complete."""
-
-    def predicted_sets(
-        self, task_model: TaskModel, step: int
-    ) -> Iterator["TestSet | RawTextSet | PrintedSet"]:
-        """See jobs.task.Task."""
-        del step
-        config = self._config
-        if not config.do_predict:
+    def end(self, network: Any) -> None:
+        """See Task: shows the entities of each line of standard input."""
+        if not self.flags.interactive:
             return
-        tagger = Tagger.of_model(
-            config.windows, task_model, config.predict_batch_size
-        )
-        if self.data.has(TEST):
-            yield TestSet(self, tagger)
-        if self.data.text is not None:
-            lines = RawTextSet(self.data, tagger)
-            if lines.total is None:
-                yield PrintedSet(lines, outputs.ENTITIES)
-            else:
-                yield lines
-
-    def prompt(self, task_model: TaskModel) -> None:
-        """Prints the entities of each line of standard input."""
-        if not self._config.interactive:
-            return
-        tagger = Tagger.of_model(
-            self._config.windows, task_model, self._config.predict_batch_size
-        )
         if sys.stdin.isatty():
             sys.stderr.write("Type a text; Ctrl-D ends.\n")
-        for number, raw in enumerate(typed.lines(sys.stdin, sys.stdout), 1):
-            line = file_system.decode(raw, _STDIN, number).strip()
-            text, features = tagger.encode_lines([line], _STDIN)
-            (entities,) = tagger.entities(text, tagger.predict(features))
-            sys.stdout.write(f"{raw_text.marked(line, entities)}\n")
+        for text in _read_text([tasks.STANDARD_INPUT]):
+            encoded = tasks.Encoded(self, [text])
+            outputs = network.predict(
+                encoded.features, self.flags.predict_batch_size
+            )
+            (entities,) = self.entities(self.tag(encoded, outputs))
+            sys.stdout.write(f"{raw_text.marked(text.line or '', entities)}\n")
             sys.stdout.flush()
 
 
-class TestSet:
-    """The test set; see jobs.task.PredictedSet. Its items are blocks."""
+class Tagged(NamedTuple):
+    """Some texts with predicted tags, and the logits float [W, C] of words."""
 
-    __test__ = False  # Not a test class of pytest.
-    block_items = 1
-    unit = "sentences"
-    folder = "predictions_test.incomplete"
+    texts: Sequence[Text]
+    tags: Sequence[Tags]
+    logits: np.ndarray
 
-    def __init__(self, task: NerTask, tagger: Tagger):
-        """Creates the set of a task, which `tagger` predicts."""
-        self._task, self._tagger = task, tagger
-        self.total = task.data.test.num_sentences
-        self._statistics = features_lib.TokenizationStatistics()
 
-    @property
-    def stream(self) -> streaming.Stream:
-        """The set itself."""
-        return self
+def _text(document: Sequence[word_files.Sentence], scheme: str) -> Text:
+    first = document[0]
+    tags = tuple(x.tags for x in document if x.tags is not None)
+    return Text(
+        first.where,
+        tuple(x.words for x in document),
+        tags or None,
+        first.opens,
+        scheme,
+        first.separator,
+    )
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """See jobs.task.PredictedSet."""
-        return {
-            "labels": list(self._task.data.labels),
-            **self._tagger.windows.values,
-            "scheme": self._task.data.test.scheme,
-        }
 
-    def read(self) -> Iterator[TaggedSet]:
-        """See streaming.Stream."""
-        return self._task.data.blocks(streaming.BLOCK_ITEMS)
-
-    def key(self, item: TaggedSet) -> str:
-        """Returns the digest of words and tags."""
-        return item.digest
-
-    def rows_of(self, item: TaggedSet) -> int:
-        """Returns the number of sentences."""
-        return len(item.sentences)
-
-    def encode(self, items: Sequence[TaggedSet]) -> Features:
-        """Tokenizes words."""
-        return self._tagger.encode(items[0].sentences, self._statistics)
-
-    def predict(self, encoded: Features) -> np.ndarray:
-        """Returns the logits of the words."""
-        return self._tagger.predict(encoded)
-
-    def parts(
-        self,
-        items: Sequence[TaggedSet],
-        encoded: Features,
-        predicted: np.ndarray,
-    ) -> streaming.Parts:
-        """Returns the lines of words, and the counts of the scores."""
-        del encoded
-        tags = self._tagger.tags(items[0].sentences, predicted)
-        return outputs.test_parts(self._task.data, items[0], predicted, tags)
-
-    def end(self) -> None:
-        """Warns of tokens that were cut and of unknown characters."""
-        self._statistics.warn(self._task.data.test.path)
-
-    def write(self, blocks: streaming.Blocks, output: Outputs) -> None:
-        """Writes the predictions, and the scores of a set with tags."""
-        test = self._task.data.test
-        (path,) = output.keep_other_sets(
-            outputs.PREDICTIONS.format(TEST),
-            set_name=run_directory.set_name([test.path]),
-            digest=test.digest,
-        )
-        blocks.write(outputs.PREDICTIONS, path)
-        if test.has_tags:
-            text, values = outputs.test_results(
-                self._task.data, blocks.parts(outputs.SCORES)
+def _read_text(paths: Sequence[str]) -> Iterator[Text]:
+    """Yields the lines of raw text."""
+    for path in paths:
+        for number, line in text_files.lines(path):
+            line = line.rstrip("\r")
+            places = raw_text.split(line)
+            yield Text(
+                f"{path}:{number}",
+                raw_text.words(line, places),
+                line=line,
+                places=places,
             )
-            self._task.write_test(output, text, values)
-
-
-class RawTextSet:
-    """Lines of raw text to find entities in; see jobs.task.PredictedSet."""
-
-    unit = "lines"
-    folder = "entities.incomplete"
-
-    def __init__(self, data: ner_data.NerData, tagger: Tagger):
-        """Creates the set; `tagger` predicts it."""
-        assert data.text is not None
-        self._lines: text_files.Lines = data.text
-        self._labels, self._tagger = data.labels, tagger
-        self.block_items = streaming.BLOCK_ITEMS
-        self.total = self._lines.total
-        self._statistics = features_lib.TokenizationStatistics()
-
-    @property
-    def stream(self) -> streaming.Stream:
-        """The set itself."""
-        return self
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """See jobs.task.PredictedSet."""
-        windows = self._tagger.windows
-        return {"labels": list(self._labels), **windows.values}
-
-    def read(self) -> Iterable[str]:
-        """See streaming.Stream."""
-        return (line.text for line in self._lines.read())
-
-    def key(self, item: str) -> str:
-        """Returns the line."""
-        return item
-
-    def rows_of(self, item: str) -> int:
-        """Returns 1."""
-        del item
-        return 1
-
-    def encode(
-        self, items: Sequence[str]
-    ) -> tuple[raw_text.Text, Features | None]:
-        """Splits lines into words, and tokenizes these."""
-        return self._tagger.encode_lines(
-            items, self._lines.name, self._statistics
-        )
-
-    def predict(
-        self, encoded: tuple[raw_text.Text, Features | None]
-    ) -> np.ndarray:
-        """Returns the logits of the words."""
-        return self._tagger.predict(encoded[1])
-
-    def parts(
-        self,
-        items: Sequence[str],
-        encoded: tuple[raw_text.Text, Features | None],
-        predicted: np.ndarray,
-    ) -> streaming.Parts:
-        """Returns the lines of entities.jsonl."""
-        del items
-        text, _ = encoded
-        entities = self._tagger.entities(text, predicted)
-        return {outputs.ENTITIES: raw_text.json_lines(text, entities)}
-
-    def end(self) -> None:
-        """Warns of tokens that were cut and of unknown characters."""
-        self._statistics.warn(self._lines.name)
-
-    def write(self, blocks: streaming.Blocks, output: Outputs) -> None:
-        """Writes entities.jsonl."""
-        (path,) = output.keep_other_sets(
-            outputs.ENTITIES,
-            set_name=run_directory.set_name([self._lines.name]),
-            digest=self._lines.digest,
-        )
-        blocks.write(outputs.ENTITIES, path)
-
-
-def _check(config: NerConfig, data: ner_data.NerData) -> None:
-    """Reads the sets that are used; checks their tags and documents."""
-    used = [TRAIN] if config.do_train else []
-    if config.do_eval or config.needs_evaluation:
-        used.append(DEV)
-    predicts_test = config.do_predict and data.has(TEST)
-    if predicts_test and config.bilstm.is_used:
-        used.append(TEST)
-    ner_data.check(data, used, config.windows)
-    if config.do_predict and not predicts_test and data.text is None:
-        raise errors.InputError("--do_predict needs --test_file or --text_file")
-    if predicts_test and config.windows.has_context:
-        windowing.check_documents(data.test.path, data.test.has_documents)
-
-
-def _has_crf(config: NerConfig, source: ModelSource) -> bool:
-    """Returns whether the model has a CRF."""
-    if config.do_train:
-        return config.crf
-    # A checkpoint in output_dir contains the CRF and has no crf.json.
-    if source.stored.get("crf", tagging.has_crf(source.folder)):
-        return True
-    if config.crf:
-        raise errors.InputError(
-            f"--crf: no {task_files.CRF} in "
-            f"{source.folder or config.output_dir}; the flag applies to "
-            "training"
-        )
-    return False

@@ -1,4 +1,4 @@
-"""Tokenizes labeled words and arranges them in windows.
+"""Arranges tokenized words in windows.
 
     words      [CLS]  Jim   Hen    ##son  was  a  puppet ##eer  [SEP]
     label_ids   -1   B-PER  I-PER   -1     O   O    O     -1     -1
@@ -10,131 +10,164 @@ numbers of tokens before and after it is largest. Words keep their order over
 all windows: the i-th position with a label is word i.
 """
 
+import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from data import features as features_lib
 from data import sequences
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import errors
-from tasks.ner import word_files
-from tasks.ner.settings import WindowSettings
+from finetuning import task as tasks
 
+# Values of Window.words: a word, which may begin or end its sentence. The last
+# two are those of modeling.crf.
+WORD, BEGINS, ENDS = 4, 1, 2
 _NUM_SPECIAL = 2  # [CLS] and [SEP].
-_WORDS_AT_ONCE = 1 << 20  # Words whose windows are compared at once.
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """How words are arranged in windows.
+
+    Attributes:
+      max_seq_length: the longest window, in tokens.
+      document_context: "maximal" to fill windows with the sentences around.
+      doc_stride: sentences of about this many tokens share a window.
+    """
+
+    max_seq_length: int
+    document_context: str = "none"
+    doc_stride: int = 0
+
+    @property
+    def has_context(self) -> bool:
+        """Whether windows are filled with the sentences around."""
+        return self.document_context == "maximal"
+
+    @property
+    def room(self) -> int:
+        """The number of tokens besides [CLS] and [SEP]."""
+        return self.max_seq_length - _NUM_SPECIAL
+
+
+class Window(NamedTuple):
+    """A sequence, and the words that it predicts.
+
+    ids: ids of the tokens.
+    segment_ids: zeros.
+    words: for each token, WORD plus BEGINS or ENDS if it is the first of a
+      word that is predicted here, else 0.
+    first: number of the first of these words.
+    """
+
+    ids: Sequence[int]
+    segment_ids: Sequence[int]
+    words: np.ndarray
+    first: int
+
+    @property
+    def positions(self) -> np.ndarray:
+        """The first token of each word that is predicted here."""
+        return np.flatnonzero(self.words)
 
 
 def encode(
     tokenizer: wordpiece.Tokenizer,
-    sentences: word_files.Sentences,
-    label_ids: np.ndarray | None,
-    settings: WindowSettings,
-    statistics: features_lib.TokenizationStatistics | None = None,
-) -> Features:
-    """Returns ragged input_ids, segment_ids and label_ids.
+    sentences: Sequence[Sequence[str]],
+    windows: Windows,
+) -> list[Window]:
+    """Returns the windows of the sentences of a document."""
+    words = list(itertools.chain.from_iterable(sentences))
+    if not words:
+        return []
+    encoded = tokenizer.encode(words)
+    unknown = [tokenizer.vocabulary.unk_id]
+    bounds = itertools.pairwise(encoded.row_splits.tolist())
+    ids = encoded.ids.tolist()
+    tokens = [ids[i:j][: windows.room] or unknown for i, j in bounds]
+    splits = np.cumsum([0, *map(len, tokens)])
+    rows = np.cumsum([0, *map(len, sentences)])
+    marks = np.full(len(words), WORD)
+    marks[rows[:-1]] |= BEGINS
+    marks[rows[1:] - 1] |= ENDS
+    extents = [(0, len(words), 0, len(words))]
+    if len(sentences) > 1 or splits[-1] > windows.room:
+        extents = find_windows(splits, rows, windows).tolist()
+    found = []
+    for first, last, begin, end in extents:
+        sequence = tasks.sequence(
+            tokenizer,
+            list(itertools.chain.from_iterable(tokens[first:last])),
+            (),
+            windows.max_seq_length,
+        )
+        of_tokens = np.zeros(len(sequence.ids), int)
+        of_tokens[splits[begin:end] - splits[first] + 1] = marks[begin:end]
+        found.append(Window(*sequence, of_tokens, begin))
+    return found
 
-    Args:
-      tokenizer: the model's tokenizer.
-      sentences: W words.
-      label_ids: int [W], or None for zeros.
-      settings: how words are arranged in windows.
-      statistics: counters of lost tokens; None logs the losses.
-    """
-    room = settings.max_seq_length - _NUM_SPECIAL
-    counted = statistics or features_lib.TokenizationStatistics()
-    ids, splits = _tokens(tokenizer, sentences, room, counted)
-    if statistics is None:
-        counted.warn(sentences.path)
-    if settings.has_context:
-        check_documents(sentences.path, sentences.has_documents)
-    windows = find_windows(sentences, splits, settings)
-    if label_ids is None:
-        label_ids = np.zeros(len(sentences.words), np.int64)
-    first, last, begin, end = windows.T
-    joined = sequences.join(
-        tokenizer.vocabulary,
-        sequences.Slices(ids, splits[first], splits[last] - splits[first]),
-        None,
-    )
-    labels = np.full(len(joined.input_ids), -1, np.int32)
-    shifts = joined.row_splits[:-1] + 1 - splits[first]  # After [CLS].
-    labels[splits[:-1] + np.repeat(shifts, end - begin)] = label_ids
+
+def features(windows: Sequence[Window]) -> Features:
+    """Returns the features of windows."""
+    lengths = [len(window.ids) for window in windows]
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(window, name) for window in windows])
+
     return Features(
-        row_splits=joined.row_splits,
+        row_splits=np.cumsum([0, *lengths]),
         ragged={
-            "input_ids": joined.input_ids,
-            "segment_ids": joined.segment_ids,
-            "label_ids": labels,
+            "input_ids": joined("ids"),
+            "segment_ids": joined("segment_ids"),
+            "words": joined("words"),
         },
     )
 
 
-def check_documents(path: str, has_documents: bool) -> None:
-    """Raises InputError if a file has no -DOCSTART- lines."""
-    if not has_documents:
-        raise errors.InputError(
-            f"{path}: --document_context needs {word_files.DOCUMENT} lines "
-            "where documents begin"
-        )
+def set_words(
+    values: np.ndarray,
+    features: Features,
+    name: str,
+    batches: Iterable[Mapping[str, np.ndarray]],
+) -> None:
+    """Sets values [W, ...] of words to those of their first tokens.
 
-
-def word_positions(features: Features) -> np.ndarray:
-    """Returns int64 [W], the index of the first token of each word."""
-    return np.flatnonzero(features.ragged["label_ids"] >= 0)
-
-
-def _tokens(
-    tokenizer: wordpiece.Tokenizer,
-    sentences: word_files.Sentences,
-    most: int,
-    statistics: features_lib.TokenizationStatistics,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Tokenizes words; a word keeps at most `most` tokens.
-
-    Returns:
-      int32 [T]; the ids of the tokens.
-      int64 [W + 1]; the number of tokens before each word.
+    Args:
+      values: to be set.
+      features: the windows, with `words` of Window.
+      name: the name of the values among those of a batch.
+      batches: values [B, S, ...], and example_index [B], the windows.
     """
-    numbers = {word: i for i, word in enumerate(dict.fromkeys(sentences.words))}
-    inverse = np.array([numbers[word] for word in sentences.words])
-    encoded = tokenizer.encode(list(numbers))
-    counts = np.diff(encoded.row_splits)
-    is_empty = counts == 0
-    ids = np.append(encoded.ids, tokenizer.vocabulary.unk_id)
-    begins = np.where(is_empty, len(encoded.ids), encoded.row_splits[:-1])
-    counts = np.maximum(counts, 1)
-    message = "%d words without any token become [UNK]"
-    statistics.add(message, is_empty[inverse])
-    message = f"of %d words only the first {most} tokens fit"
-    statistics.add(message, (counts > most)[inverse])
-    num_kept = np.minimum(counts, most)[inverse]
-    splits = np.concatenate([[0], np.cumsum(num_kept)])
-    kept_ids = ids[sequences.ranges(begins[inverse], num_kept)]
-    statistics.add_tokens(kept_ids, tokenizer.vocabulary)
-    return kept_ids, splits
+    is_first, splits = features.ragged["words"] > 0, features.row_splits
+    numbers = np.cumsum(is_first) - 1
+    for batch in batches:
+        rows, found = batch["example_index"], batch[name]
+        positions = splits[rows][:, None] + np.arange(found.shape[1])
+        is_word = positions < splits[rows + 1][:, None]
+        positions[~is_word] = 0
+        is_word &= is_first[positions]
+        values[numbers[positions[is_word]]] = found[is_word]
 
 
 def find_windows(
-    sentences: word_files.Sentences,
-    splits: np.ndarray,
-    settings: WindowSettings,
+    splits: np.ndarray, rows: np.ndarray, windows: Windows
 ) -> np.ndarray:
-    """Returns the words of each window.
+    """Returns the words of each window of a document.
 
     Args:
-      sentences: W words.
       splits: int64 [W + 1], the number of tokens before each word.
-      settings: how words are arranged in windows.
+      rows: int64 [N + 1]; sentence i has the words [rows[i], rows[i + 1]).
+      windows: how words are arranged in windows.
 
     Returns:
       int64 [windows, 4]: the numbers (first, end) of the window's words, and
       (first, end) of the words whose labels this window predicts.
     """
-    room = settings.max_seq_length - _NUM_SPECIAL
-    middles = np.array(list(_middles(sentences, splits, room, settings)))
+    room = windows.room
+    middles = np.array(list(_middles(splits, rows, windows)))
     begin, end, low, high = splits[middles].T
     start = np.maximum(low, begin - (room - (end - begin)) // 2)
     stop = np.minimum(high, start + room)
@@ -145,35 +178,33 @@ def find_windows(
     extents = np.stack([first, last], axis=1)
     is_new = np.ones(len(extents), bool)
     is_new[1:] = (extents[1:] != extents[:-1]).any(axis=1)
-    return _assign(extents[is_new], splits)
+    extents = extents[is_new]
+    chosen = _best_windows(extents, splits)
+    used, starts = np.unique(chosen, return_index=True)
+    ends = np.append(starts[1:], len(chosen))
+    assert (np.diff(chosen) >= 0).all()  # Words keep their order.
+    return np.column_stack([extents[used], starts, ends])
 
 
 def _middles(
-    sentences: word_files.Sentences,
-    splits: np.ndarray,
-    room: int,
-    settings: WindowSettings,
+    splits: np.ndarray, rows: np.ndarray, windows: Windows
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yields (begin, end, low, high) for each window.
 
     The words from begin to end are in the middle of the window. Its context is
     within the words from low to high.
     """
-    rows = sentences.row_splits
-    bounds = np.arange(len(rows))
-    if settings.has_context:
-        bounds = sentences.documents
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
-        low, high = rows[first], rows[last]
+    bounds = [rows[0], rows[-1]] if windows.has_context else rows
+    for low, high in itertools.pairwise(bounds):
         begin = low
-        for end in rows[first + 1 : last + 1]:
+        for end in rows[(rows > low) & (rows <= high)]:
             length = splits[end] - splits[begin]
-            if end < high and length < settings.doc_stride:
+            if end < high and length < windows.doc_stride:
                 continue
-            if length <= room:
+            if length <= windows.room:
                 yield begin, end, low, high
             else:
-                for part in _parts(splits, begin, end, room):
+                for part in _parts(splits, begin, end, windows.room):
                     yield *part, low, high
             begin = end
 
@@ -187,36 +218,13 @@ def _parts(splits, begin, end, room) -> Iterator[tuple[int, int]]:
         begin = stop
 
 
-def _assign(extents: np.ndarray, splits: np.ndarray) -> np.ndarray:
-    """Assigns each word to its best window; drops windows without a word."""
-    sizes = extents[:, 1] - extents[:, 0]
-    # Windows are compared part by part, which bounds memory. A part ends where
-    # the windows before share no word with the windows after.
-    is_apart = extents[1:, 0] >= np.maximum.accumulate(extents[:-1, 1])
-    starts = np.concatenate([[0], np.flatnonzero(is_apart) + 1])
-    parts = (np.cumsum(sizes) - sizes)[starts] // _WORDS_AT_ONCE
-    _, first_of_part = np.unique(parts, return_index=True)
-    bounds = np.append(starts[first_of_part], len(extents))
-    chosen = np.concatenate(
-        [
-            _best_windows(extents[i:j], splits) + i
-            for i, j in itertools.pairwise(bounds)
-        ]
-    )
-    used, starts = np.unique(chosen, return_index=True)
-    ends = np.append(starts[1:], len(chosen))
-    if (np.diff(chosen) < 0).any():
-        raise AssertionError("windows are out of order")
-    return np.column_stack([extents[used], starts, ends])
-
-
 def _best_windows(extents: np.ndarray, splits: np.ndarray) -> np.ndarray:
     """Returns the number of the window in which each word is predicted."""
     first, last = extents.T
     sizes = last - first
     word = sequences.ranges(first, sizes)
     is_best = sequences.has_most_context(
-        word - first[0],
+        word,
         splits[word] - np.repeat(splits[first], sizes),
         np.repeat(splits[last], sizes) - splits[word + 1],
     )

@@ -343,14 +343,14 @@ def test_entities_are_those_of_the_command(has_crf, tiny_models, tmp_path):
         model = crf.CrfTaggingModel(
             tiny_runs.config(exports.WORDS),
             num_classes=len(exports.TAGS),
-            forbidden=tagging.forbidden(exports.TAGS, "bio2"),
+            forbidden=crf.Scores(**tagging.forbidden(exports.TAGS, "bio2")),
         )
         tagging.save_crf(model, exports.TAGS, str(model_dir))
     texts = [" ".join(text.split()) for text in TEXTS] + [CONTEXT]
     (tmp_path / "texts.txt").write_text("".join(f"{x}\n" for x in texts))
     run(
         run_ner,
-        run_ner.NerConfig,
+        run_ner.NerFlags,
         "--do_predict",
         text_file=tmp_path / "texts.txt",
         init_checkpoint=model_dir,
@@ -382,7 +382,7 @@ def in_cache(tiny_models, tmp_path):
     model = crf.CrfTaggingModel(
         tiny_runs.config(exports.WORDS),
         num_classes=len(exports.TAGS),
-        forbidden=tagging.forbidden(exports.TAGS, "bio2"),
+        forbidden=crf.Scores(**tagging.forbidden(exports.TAGS, "bio2")),
     )
     tagging.save_crf(model, exports.TAGS, str(snapshot))
     (snapshot / "run_config.json").write_text(
@@ -399,7 +399,7 @@ def test_all_files_of_a_cached_model_are_read(in_cache, tmp_path):
     (tmp_path / "texts.txt").write_text(f"{CONTEXT}\n")
     run(
         run_ner,
-        run_ner.NerConfig,
+        run_ner.NerFlags,
         "--do_predict",
         "--crf",
         text_file=tmp_path / "texts.txt",
@@ -413,13 +413,6 @@ def test_all_files_of_a_cached_model_are_read(in_cache, tmp_path):
     opened = opened_model.OpenedModel(str(in_cache), opened_model.Options())
     assert task_graphs.make(opened).settings == {"document_context": "none"}
     assert opened.max_seq_length == 20
-
-
-def test_a_tagger_with_true_case_is_refused(in_cache):
-    path = in_cache / "snapshots" / "abc" / "true_case.json"
-    path.write_text('{"mary": "Mary"}')
-    with pytest.raises(errors.InputError, match=f"^{path}: .*--true_case"):
-        api.load(str(in_cache))
 
 
 def test_settings_are_read_in_a_bucket(tiny_models):

@@ -91,7 +91,7 @@ def test_entities_are_those_of_the_command(kind, context, tmp_path):
         model = crf.CrfTaggingModel(
             tiny_runs.config(exports.WORDS),
             num_classes=len(labels),
-            forbidden=tagging_lib.forbidden(labels, "bio2"),
+            forbidden=crf.Scores(**tagging_lib.forbidden(labels, "bio2")),
         )
         rng = np.random.default_rng(1)
         shapes = ((5, 5), (5,), (5,))
@@ -105,7 +105,7 @@ def test_entities_are_those_of_the_command(kind, context, tmp_path):
     (tmp_path / "texts.txt").write_text("".join(f"{x}\n" for x in texts))
     tiny_runs.run(
         run_ner,
-        run_ner.NerConfig,
+        run_ner.NerFlags,
         "--do_predict",
         text_file=tmp_path / "texts.txt",
         init_checkpoint=model_dir,

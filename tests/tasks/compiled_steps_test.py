@@ -7,7 +7,6 @@ make test, the others of make test-all:
     python -m pytest tests/tasks/compiled_steps_test.py
 """
 
-import dataclasses
 import functools
 import re
 
@@ -16,10 +15,10 @@ import pytest
 import tensorflow as tf
 
 from data import examples
-from modeling import crf, lstm, models
+from modeling import models
 from modeling.config import BertConfig
 from tasks.classification import objective
-from tasks.ner import tagging
+from tasks.ner import heads, windowing
 from tasks.pretraining import objectives
 from tasks.squad import heads as squad_heads
 from training import feed, inference, optimizers, step
@@ -38,7 +37,9 @@ CONFIG = BertConfig(
 )
 B, S, P, C, K = 4, 8, 2, 3, 3
 LABELS = ("B-x", "I-x", "O")
-TAGGER = tagging.TaggingObjective(config=CONFIG, labels=LABELS)
+FROZEN = heads.FrozenTags(
+    LABELS, [0, 1], None, is_mixed=True, size=5, depth=1, rate=0.0
+)
 # The instructions of HLO that call the host or exchange data with it.
 HOST = re.compile(
     r"callback|infeed|outfeed|host-?(compute|transfer)|[ =](send|recv)\(",
@@ -99,12 +100,13 @@ def tagged():
     """Every position but the last is a word."""
     features = draw()
     labels = np.where(features["input_mask"], features["input_ids"] % C, -1)
-    boundaries = np.zeros((B, S), np.int32)
-    boundaries[:, 0], boundaries[:, 2] = crf.BEGINS, crf.ENDS
+    words = np.full((B, S), windowing.WORD, np.int32)
+    words[:, 0] += windowing.BEGINS
+    words[:, 2] += windowing.ENDS
     activations = np.random.default_rng(2).standard_normal((B, S, 2, 8))
     return features | {
         "label_ids": labels.astype(np.int32),
-        "boundaries": boundaries,
+        "words": words,
         "activations": activations.astype(np.float16),
     }
 
@@ -121,6 +123,10 @@ def classifier(kind, make_features=draw, labels=LABELS):
 def of(task, make_features, make_model=None):
     """A task whose objective makes the model, if nothing else does."""
     return make_model or task.make_model, lambda: task, make_features
+
+
+def tagger(head):
+    return lambda: head.build(CONFIG), lambda: head, tagged
 
 
 def pretraining(name, features=draw, **options):
@@ -146,21 +152,9 @@ TASKS = {
     ),
     "multiple_choice": classifier(examples.MULTIPLE_CHOICE, choices),
     "squad": of(SPANS, draw, functools.partial(SPANS.build, CONFIG)),
-    "tagging": of(TAGGER, tagged),
-    "tagging_crf": of(dataclasses.replace(TAGGER, has_crf=True), tagged),
-    "tagging_features": of(
-        TAGGER,
-        tagged,
-        lambda: lstm.BiLstmTagger(
-            num_layers=2,
-            hidden_size=8,
-            is_mixed=True,
-            num_classes=C,
-            size=5,
-            depth=1,
-            rate=0.0,
-        ),
-    ),
+    "tagging": tagger(heads.Tags(LABELS)),
+    "tagging_crf": tagger(heads.head_of(LABELS, has_crf=True)),
+    "tagging_features": tagger(FROZEN),
     "pretraining": pretraining("masked_lm_and_next_sentence"),
     "packed": pretraining("masked_lm_and_next_sentence", packed),
     "recomputed": pretraining("masked_lm_and_next_sentence", recompute="all"),

@@ -5,23 +5,28 @@ python -m pytest tests/tasks/ner/raw_text_test.py
 
 import random
 
-import numpy as np
 import pytest
 
 from tasks.ner import raw_text
 
 
+def words_of(line):
+    sentences = raw_text.words(line, raw_text.split(line))
+    return [word for sentence in sentences for word in sentence]
+
+
 def test_raw_text_becomes_words_with_their_positions():
     lines = ["Jim Henson (U.S.), aged 53, died.  He's gone!", "", "1996-08-22"]
-    text = raw_text.split_lines("text", lines)
-    assert list(text.sentences.words) == (
-        "Jim Henson ( U.S. ) , aged 53 , died . He 's gone ! 1996-08-22".split()
-    )
-    assert text.sentences.row_splits.tolist() == [0, 11, 15, 16]
-    assert text.sentences.documents.tolist() == [0, 2, 3]
-    for i, word in enumerate(text.sentences.words):
-        line = lines[text.numbers[i]]
-        assert line[text.starts[i] : text.ends[i]] == word
+    places = list(map(raw_text.split, lines))
+    assert list(map(raw_text.words, lines, places)) == [
+        (
+            tuple("Jim Henson ( U.S. ) , aged 53 , died .".split()),
+            ("He", "'s", "gone", "!"),
+        ),
+        (),
+        (("1996-08-22",),),
+    ]
+    assert places[0][1] == [(35, 37), (37, 39), (40, 44), (44, 45)]
 
 
 WORDS = {
@@ -44,8 +49,7 @@ WORDS = {
 
 @pytest.mark.parametrize("line, words", WORDS.items(), ids=map(ascii, WORDS))
 def test_words_are_those_of_conll_2003(line, words):
-    text = raw_text.split_lines("text", [line])
-    assert list(text.sentences.words) == words.split(" ")
+    assert words_of(line) == words.split(" ")
 
 
 @pytest.mark.parametrize(
@@ -66,8 +70,7 @@ def test_words_are_those_of_conll_2003(line, words):
     ],
 )
 def test_words_are_divided_where_no_space_is(line, words):
-    text = raw_text.split_lines("text", [line])
-    assert list(text.sentences.words) == words.split(" ")
+    assert words_of(line) == words.split(" ")
 
 
 def test_no_character_of_raw_text_but_space_is_lost():
@@ -75,19 +78,15 @@ def test_no_character_of_raw_text_but_space_is_lost():
     alphabet = "ab .,()'\"-\u4e00\u200b\u0301\ufffd\t\u00a0$!"
     for _ in range(300):
         line = "".join(rng.choices(alphabet, k=rng.randrange(40)))
-        text = raw_text.split_lines("text", [line])
-        joined = "".join(text.sentences.words)
-        assert joined == "".join(line.split())
+        assert "".join(words_of(line)) == "".join(line.split())
 
 
 def test_entities_have_their_characters_and_probability():
-    text = raw_text.split_lines(
-        "text", ["So Jim Henson died.", "", "Jim, Rome"]
-    )
-    tags = "O B-PER I-PER O O B-PER O B-LOC".split()
-    probabilities = np.array([1, 0.5, 0.5, 1, 1, 0.9, 1, 0.8])
-    found = raw_text.find_entities(text, tags, probabilities)
-    assert [len(line) for line in found] == [1, 0, 2]
+    texts = ["So Jim Henson died.", "", "Jim, Rome"]
+    places = list(map(raw_text.split, texts))
+    tags = ["O B-PER I-PER O O".split(), "B-PER O B-LOC".split()]
+    probabilities = [1, 0.5, 0.5, 1, 1, 0.9, 1, 0.8]
+    found = raw_text.find_entities(texts, places, tags, probabilities)
     assert found[0] == [
         {
             "type": "PER",
@@ -97,14 +96,14 @@ def test_entities_have_their_characters_and_probability():
             "probability": 0.25,
         }
     ]
-    marked = raw_text.marked(text.texts[2], found[2])
-    assert marked == "[Jim PER], [Rome LOC]"
+    assert found[1] == [] and found[2][1]["probability"] == 0.8
+    assert raw_text.marked(texts[2], found[2]) == "[Jim PER], [Rome LOC]"
 
 
 def test_the_model_says_whether_tags_are_plain_not_what_it_predicts():
-    text = raw_text.split_lines("text", ["Jim sings"])
-    probabilities = np.ones(2)
-    assert raw_text.find_entities(text, ["O", "O"], probabilities) == [[]]
-    tags = ["O", "B-X"]  # Plain ones may look like others.
-    found = raw_text.find_entities(text, tags, probabilities, is_plain=True)
-    assert [entity["type"] for entity in found[0]] == tags
+    places = [raw_text.split("Jim sings")]
+    tags = [["O", "B-X"]]  # Plain ones may look like others.
+    (found,) = raw_text.find_entities(
+        ["Jim sings"], places, tags, [1, 1], is_plain=True
+    )
+    assert [entity["type"] for entity in found] == tags[0]

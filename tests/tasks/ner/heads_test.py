@@ -1,16 +1,15 @@
 """Proves that first tokens alone are trained on, and every word gets a tag.
 
-python -m pytest tests/tasks/ner/tagging_test.py
+python -m pytest tests/tasks/ner/heads_test.py
 """
 
 import keras
 import numpy as np
 import pytest
 
-from data.features import Features
 from modeling import models
 from modeling.config import BertConfig
-from tasks.ner import tagging
+from tasks.ner import heads, tagging
 
 CONFIG = BertConfig(
     vocab_size=20,
@@ -40,11 +39,11 @@ def batch(labels):
 
 
 def test_only_labeled_places_count(model):
-    task = tagging.TaggingObjective(config=CONFIG, labels=["a", "b", "c"])
+    head = heads.Tags(["a", "b", "c"])
     labels = [[-1, 0, -1, 2, 1, -1], [-1, 1, -1, -1, -1, -1]]
     features = batch(labels)
-    losses, metrics = task.forward(model, features)
-    weights = task.loss_weights(features)
+    losses, metrics = head.forward(model, features)
+    weights = head.loss_weights(features)
     assert float(weights["tagging_loss"]) == 4
     assert float(losses["tagging_loss"].weight) == 4
     logits = keras.ops.convert_to_numpy(model(features))
@@ -57,28 +56,6 @@ def test_only_labeled_places_count(model):
     right = logits[positions].argmax(axis=1) == features["label_ids"][positions]
     accuracy = metrics["accuracy"].sum / metrics["accuracy"].weight
     assert float(accuracy) == right.mean()
-
-
-def test_logits_of_words_come_in_their_order_from_any_batches():
-    lengths = [5, 3, 4]
-    labels = [-1, 0, -1, 0, -1, -1, 0, -1, -1, 0, 0, -1]
-    features = Features(
-        row_splits=np.cumsum([0, *lengths]),
-        ragged={"label_ids": np.array(labels)},
-    )
-    flat = np.arange(24, dtype=np.float32).reshape(12, 2)
-
-    def rows(numbers):
-        longest = max(lengths[i] for i in numbers)
-        logits = np.full((len(numbers), longest, 2), -1.0)
-        for row, i in enumerate(numbers):
-            part = flat[features.row_splits[i] : features.row_splits[i + 1]]
-            logits[row, : len(part)] = part
-        return {"logits": logits, "example_index": np.array(numbers)}
-
-    for order in ([[0, 2], [1]], [[1], [2, 0]], [[2], [1], [0]]):
-        found = tagging.word_logits(features, 2, map(rows, order))
-        np.testing.assert_array_equal(found, flat[np.array(labels) == 0])
 
 
 def test_the_attention_of_the_pretraining_is_kept():

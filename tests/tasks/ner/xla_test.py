@@ -1,15 +1,14 @@
 """Proves that taggers that read in order are trained alike under XLA.
 
-python -m pytest tests/tasks/ner/tagging_xla_test.py
+python -m pytest tests/tasks/ner/xla_test.py
 """
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from modeling import crf, lstm
 from modeling.config import BertConfig
-from tasks.ner import tagging
+from tasks.ner import heads, windowing
 from training import feed, optimizers, step
 
 # XLA's random numbers are others: no dropout here.
@@ -25,29 +24,13 @@ CONFIG = BertConfig(
     type_vocab_size=2,
 )
 CLASSES, BATCH, LENGTHS = 3, 4, (6, 9)
-OBJECTIVE = tagging.TaggingObjective(config=CONFIG, labels=["a", "b", "c"])
-LAYERS = 2  # Whose activations are read.
-
-
-def make_crf():
-    return crf.CrfTaggingModel(CONFIG, num_classes=CLASSES, seed=1)
-
-
-def make_reader_of_activations():
-    return lstm.BiLstmTagger(
-        num_layers=LAYERS,
-        hidden_size=CONFIG.hidden_size,
-        is_mixed=True,
-        num_classes=CLASSES,
-        size=5,
-        depth=1,
-        rate=0.0,
-    )
-
-
-TAGGERS = {
-    "crf": make_crf,
-    "features": make_reader_of_activations,
+LABELS = ["a", "b", "c"]
+LAYERS = (0, 1)  # Whose activations are read.
+HEADS = {
+    "crf": heads.head_of(LABELS, has_crf=True),
+    "features": heads.FrozenTags(
+        LABELS, LAYERS, None, is_mixed=True, size=5, depth=1, rate=0.0
+    ),
 }
 
 
@@ -57,17 +40,18 @@ def draw(length):
     shape = BATCH, length
     mask = np.arange(length) < np.array([[length], [length - 2], [4], [1]])
     labels = np.where(mask, rng.integers(-1, CLASSES, shape), -1)
-    boundaries = np.zeros(shape)
-    boundaries[:, 0], boundaries[0, 2:4] = crf.BEGINS, (crf.ENDS, crf.BEGINS)
+    words = np.full(shape, windowing.WORD)
+    words[:, 0] += windowing.BEGINS
+    words[0, 2:4] += (windowing.ENDS, windowing.BEGINS)
     values = {
         "input_ids": rng.integers(0, 20, shape) * mask,
         "input_mask": mask,
         "segment_ids": np.zeros(shape),
         "label_ids": labels,
-        "boundaries": boundaries,
+        "words": words,
     }
     features = {name: x.astype(np.int32) for name, x in values.items()}
-    sizes = LAYERS, CONFIG.hidden_size
+    sizes = len(LAYERS), CONFIG.hidden_size
     activations = rng.standard_normal((*shape, *sizes))
     return features | {"activations": activations.astype(np.float16)}
 
@@ -84,18 +68,18 @@ def make_batches(*, first_batch, part, num_parts):
     )
 
 
-def train(tagger, *, accumulation, jit_compile):
+def train(name, *, accumulation, jit_compile):
     """Makes a step of each length; returns what they report, and weights."""
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
-        model = TAGGERS[tagger]()
+        model = HEADS[name].build(CONFIG, seed=1)
         optimizer = optimizers.Optimizer(
             optimizers.AdamW(),
             model.trainable_variables,
             optimizers.WarmupDecay(peak=1e-3, num_train_steps=100),
         )
     run = step.TrainStep(
-        step.Learner(OBJECTIVE, model, optimizer),
+        step.Learner(HEADS[name], model, optimizer),
         strategy=strategy,
         seed=1,
         jit_compile=jit_compile,
@@ -109,11 +93,11 @@ def train(tagger, *, accumulation, jit_compile):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("tagger", "accumulation"), [("crf", 2), ("features", 1)]
+    ("name", "accumulation"), [("crf", 2), ("features", 1)]
 )
-def test_steps_of_varying_length_are_those_without_xla(tagger, accumulation):
+def test_steps_of_varying_length_are_those_without_xla(name, accumulation):
     (expected, weights), (found, compiled) = (
-        train(tagger, accumulation=accumulation, jit_compile=jit_compile)
+        train(name, accumulation=accumulation, jit_compile=jit_compile)
         for jit_compile in (False, True)
     )
     assert found.names == expected.names

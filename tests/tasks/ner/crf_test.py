@@ -1,20 +1,18 @@
 """Proves the CRF against all sequences of tags, counted one by one.
 
-python -m pytest tests/tasks/ner/tagging_crf_test.py
+python -m pytest tests/tasks/ner/crf_test.py
 """
 
 import itertools
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from modeling import crf
 from modeling.config import BertConfig
-from tasks.ner import settings, tag_spans, tagging, windowing, word_files
+from tasks.ner import heads, tag_spans, tagging
 
 CONFIG = BertConfig(
     vocab_size=20,
@@ -132,21 +130,16 @@ def test_scores_learn_faster_but_their_gradient_is_their_own():
 @pytest.mark.parametrize("scheme", ["bio2", "iobes"])
 def test_what_a_scheme_forbids_is_never_predicted(scheme):
     labels = tag_spans.labels(["X", "Y"], scheme)
-    forbidden = tagging.forbidden(labels, scheme)
-    model = crf.CrfTaggingModel(
-        CONFIG, num_classes=len(labels), forbidden=forbidden
-    )
+    head = heads.head_of(labels, has_crf=True)
+    scores = head.constants(head.build(CONFIG))
     rng = np.random.default_rng(5)
     lengths = rng.integers(1, 9, 200)
     logits = rng.standard_normal((lengths.sum(), len(labels))) * 5
-    splits = np.cumsum([0, *lengths])
-    found = tagging.best_tags(model.scores, logits, splits, labels)
-    single = [labels[i] for i in logits.argmax(axis=1)]
+    found = tagging.best_tags(logits, lengths, labels, scores)
+    single = tagging.best_tags(logits, lengths, labels, None)
     assert found != single
-    for begin, end in zip(splits, splits[1:], strict=False):
-        part = found[begin:end]
+    for part, best in zip(found, single, strict=True):
         assert tag_spans.convert_tags(part, scheme) == part
-        best = single[begin:end]
         if tag_spans.convert_tags(best, scheme) == best:
             assert part == best
 
@@ -154,7 +147,7 @@ def test_what_a_scheme_forbids_is_never_predicted(scheme):
 def test_everything_a_scheme_allows_may_be_predicted():
     for scheme in ("bio2", "iobes"):
         labels = tag_spans.labels(["X", "Y"], scheme)
-        transitions, start, end = tagging.forbidden(labels, scheme)
+        transitions, start, end = tagging.forbidden(labels, scheme).values()
         for tags in itertools.product(range(len(labels)), repeat=3):
             names = [labels[i] for i in tags]
             is_allowed = tag_spans.convert_tags(names, scheme) == names
@@ -162,42 +155,9 @@ def test_everything_a_scheme_allows_may_be_predicted():
             broken = start[tags[0]] or end[tags[-1]]
             broken |= any(transitions[pair] for pair in pairs)
             assert is_allowed != broken, names
-    plain = tagging.forbidden(["B-X", "I-X", "O"], "plain")
-    assert not any(part.any() for part in plain)
-
-
-def test_boundaries_are_those_of_the_sentences():
-    tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] a ##b".split()
-    tokenizer = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(tokens))
-    sentences = word_files.Sentences(
-        path="words.txt",
-        words=["a", "ab", "a", "ab", "a", "a"],
-        lines=np.arange(6),
-        tags=None,
-        row_splits=np.array([0, 2, 3, 6]),
-        documents=np.array([0, 3]),
-    )
-    for length, context in (
-        (16, "maximal"),
-        (16, "none"),
-        (5, "maximal"),
-        (5, "none"),
-    ):
-        features = windowing.encode(
-            tokenizer,
-            sentences,
-            None,
-            settings.WindowSettings(
-                max_seq_length=length, document_context=context
-            ),
-        )
-        features = tagging.with_boundaries(features, sentences)
-        marks = features.ragged["boundaries"]
-        positions = windowing.word_positions(features)
-        assert marks[positions].tolist() == [1, 2, 3, 1, 0, 2]
-        assert np.count_nonzero(marks) == 5
-        batch = features.batch(np.arange(len(features)), length)
-        assert batch["boundaries"].shape == batch["label_ids"].shape
+    for scheme in ("plain", "iob1"):
+        free = tagging.forbidden(["B-X", "I-X", "O"], scheme)
+        assert not any(part.any() for part in free.values())
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
@@ -214,12 +174,10 @@ def test_the_best_sequence_is_found(model, length):
 
 def test_sentences_are_decoded_each_for_itself(model):
     logits = np.random.default_rng(3).standard_normal((5, 3))
-    found = tagging.best_tags(model.scores, logits, np.array([0, 2, 5]), LABELS)
-    alone = [
-        tagging.viterbi(part, *model.scores)
-        for part in (logits[:2], logits[2:])
-    ]
-    assert found == [LABELS[i] for part in alone for i in part]
+    scores = tagging.scores_of(model)
+    found = tagging.best_tags(logits, [2, 3], LABELS, scores)
+    alone = [tagging.viterbi(x, **scores) for x in (logits[:2], logits[2:])]
+    assert found == [[LABELS[i] for i in part] for part in alone]
 
 
 def test_transitions_are_kept_beside_the_model(model, tmp_path):
@@ -227,12 +185,17 @@ def test_transitions_are_kept_beside_the_model(model, tmp_path):
     tagging.save_crf(model, LABELS, str(tmp_path))
     assert tagging.has_crf(str(tmp_path))
     other = crf.CrfTaggingModel(CONFIG, num_classes=3)
-    found = tagging.load_crf(other, LABELS, str(tmp_path))
+    head = heads.head_of(LABELS, has_crf=True)
+    found = head.load_files(other, str(tmp_path))
     assert found == ["crf/transitions", "crf/start", "crf/end"]
     for a, b in zip(model.scores, other.scores, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
     with pytest.raises(errors.InputError, match="other labels"):
-        tagging.load_crf(other, LABELS[::-1], str(tmp_path))
-    (tmp_path / "crf.json").unlink()
+        tagging.read_crf(LABELS[::-1], str(tmp_path))
+    text = (tmp_path / "crf.json").read_text()
+    (tmp_path / "crf.json").write_text(text.replace("[[", "[[0.5, ", 1))
+    with pytest.raises(errors.InputError, match="4 scores for 3 labels"):
+        tagging.read_crf(LABELS, str(tmp_path))
+    tagging.save_crf(object(), LABELS, str(tmp_path))
     assert not tagging.has_crf(str(tmp_path))
-    assert keras.ops.shape(model.learned[0]) == (3, 3)
+    assert not head.load_files(other, str(tmp_path))

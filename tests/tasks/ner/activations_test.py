@@ -1,0 +1,130 @@
+"""Proves that stored activations are those of the words, and never outdated.
+
+python -m pytest tests/tasks/ner/activations_test.py
+"""
+
+import full_disk
+import keras
+import numpy as np
+import pytest
+
+from data.features import Features
+from modeling import lstm
+from modeling.config import BertConfig
+from tasks.ner import activations
+
+CONFIG = BertConfig(
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=16,
+    type_vocab_size=2,
+)
+LAYERS = [0, 2]
+# Sentences of 2, 1 and 3 words in three windows.
+WORDS = [0, 5, 6, 0, 0, 0, 0, 7, 0, 0, 5, 4, 0, 6, 0]
+SHAPE = (len(LAYERS), 8)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lstm.FrozenTaggingModel(
+        CONFIG, layers=LAYERS, num_classes=3, is_mixed=False, size=4
+    )
+
+
+@pytest.fixture
+def features():
+    return Features(
+        row_splits=np.array([0, 5, 9, 15]),
+        ragged={
+            "input_ids": np.arange(3, 18, dtype=np.int32),
+            "segment_ids": np.zeros(15, np.int32),
+            "words": np.array(WORDS),
+            "label_ids": np.where(np.array(WORDS) > 0, 1, -1),
+        },
+    )
+
+
+class Predict:
+    """Predicts each window by itself, the last one first; counts them."""
+
+    def __init__(self, model, fails_at=None):
+        """Fails at the window of this number."""
+        self.count, self._model, self._fails_at = 0, model, fails_at
+
+    def __call__(self, features):
+        for row in reversed(range(len(features))):
+            if self.count == self._fails_at:
+                raise KeyboardInterrupt
+            self.count += 1
+            found = self._model.activations(features.batch(np.array([row]), 8))
+            yield {
+                activations.NAME: keras.ops.convert_to_numpy(found),
+                "example_index": np.array([row]),
+            }
+
+
+def test_a_word_has_the_activations_of_its_first_token(features, model):
+    found = activations.in_memory(features, SHAPE, Predict(model))
+    batch = features.batch(np.arange(3), 6)
+    flat = keras.ops.convert_to_numpy(model.activations(batch))
+    rows, columns = np.nonzero(batch["words"])
+    np.testing.assert_allclose(found, flat[rows, columns], atol=2e-3)
+    assert found.dtype == np.float16
+    sentences = activations.sentences(features, found)
+    assert sentences.row_splits.tolist() == [0, 2, 3, 6]
+    assert sentences.ragged["label_ids"].tolist() == [1] * 6
+    assert activations.nothing(features, SHAPE).shape == found.shape
+
+
+def test_a_killed_computation_continues_with_the_next_block(
+    tmp_path, features, model, monkeypatch
+):
+    monkeypatch.setattr(activations, "BLOCK", 1)
+    path = str(tmp_path / "set.float16")
+    killed = Predict(model, fails_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        activations.on_disk(path, features, SHAPE, killed, {})
+    again = Predict(model)
+    found = activations.on_disk(path, features, SHAPE, again, {})
+    assert again.count == 1
+    expected = activations.in_memory(features, SHAPE, Predict(model))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_they_are_computed_again_when_something_changed(
+    tmp_path, features, model
+):
+    path = tmp_path / "folder" / "set.float16"
+
+    def count(facts, changed=features):
+        predict = Predict(model)
+        activations.on_disk(str(path), changed, SHAPE, predict, facts)
+        return predict.count
+
+    assert count({"weights": "a"}) == 3
+    assert count({"weights": "a"}) == 0
+    assert count({"weights": "b"}) == 3
+    for name in ("input_ids", "segment_ids", "words"):
+        changed = features.ragged[name].copy()
+        changed[1] += 1 if name != "words" else 2
+        ragged = {**features.ragged, name: changed}
+        other = Features(row_splits=features.row_splits, ragged=ragged)
+        assert count({"weights": "b"}, other) == 3
+    path.write_bytes(path.read_bytes()[:-1])
+    assert count({"weights": "b"}) == 3
+    path.with_name("set.float16.json").write_text("{")
+    assert count({"weights": "b"}) == 3
+    assert len(list(path.parent.iterdir())) == 2
+
+
+def test_activations_that_do_not_fit_on_the_disk_are_named(
+    tmp_path, features, model
+):
+    path = str(tmp_path / "set.float16")
+    with full_disk.longest_file(10), pytest.raises(OSError) as caught:
+        activations.on_disk(path, features, SHAPE, Predict(model), {})
+    assert caught.value.filename == path
