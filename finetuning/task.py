@@ -31,7 +31,7 @@ from foundation import errors
 
 STANDARD_INPUT = "-"
 _MUCH_UNKNOWN = 2.0  # Percent of the tokens.
-_SAMPLE = 1000  # Examples whose tokens are counted.
+_SAMPLE = 1000  # Sequences whose tokens are counted.
 _MOST_LABELS_SHOWN, _MOST_TOKENS_SHOWN = 10, 40
 
 
@@ -415,11 +415,12 @@ class Task:
     def remarks(self, examples: Examples) -> Iterator[str]:
         """Yields what seems wrong with a set."""
         longest = self.flags.max_seq_length
-        sample = [
+        sequences = (
             list(one.ids)
-            for example in itertools.islice(examples, _SAMPLE)
+            for example in examples
             for one in self.encode(example)
-        ]
+        )
+        sample = list(itertools.islice(sequences, _SAMPLE))
         unknown = sum(x.count(self.tokenizer.vocabulary.unk_id) for x in sample)
         percent = 100 * unknown / max(sum(map(len, sample)), 1)
         if percent > _MUCH_UNKNOWN:

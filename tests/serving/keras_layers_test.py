@@ -269,7 +269,7 @@ def test_the_scores_of_a_crf_and_of_squad_are_saved(load, tmp_path):
     tagger = crf.CrfTaggingModel(
         model._model.config,
         num_classes=len(exports.TAGS),
-        forbidden=tagging.forbidden(exports.TAGS, "bio2"),
+        forbidden=crf.Scores(**tagging.forbidden(exports.TAGS, "bio2")),
     )
     tagging.save_crf(tagger, exports.TAGS, str(tmp_path / "plain"))
     bert.load(tmp_path / "plain").save(tmp_path / "crf")

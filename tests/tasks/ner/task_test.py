@@ -46,7 +46,9 @@ def read(tmp_path):
             tokenizer=plain_wordpiece.PlainTokenizer(
                 vocabulary.Vocabulary.from_tokens(words)
             ),
-            start=types.SimpleNamespace(num_outputs=num_outputs),
+            start=types.SimpleNamespace(
+                num_outputs=num_outputs, check_segments=lambda features: None
+            ),
             record=types.SimpleNamespace(directory=str(tmp_path)),
             labels=labels,
             weights="model",
