@@ -248,7 +248,6 @@ BAD = {
         "odd.txt:1: tag 'I-ORG' of 'b' is none of",
     ),
     "some_tags": (PREDICT | {"test_file": "mixed"}, "with tags and without"),
-    "nothing": (PREDICT | {"data_dir": None}, "--test_file or --text_file"),
     "no_text": (PREDICT | {"text_file": "gone.txt"}, "gone.txt"),
     "text": (PREDICT | {"text_file": "latin.txt"}, "latin.txt:2: not UTF-8"),
     "empty_text": (PREDICT | {"text_file": "empty.txt"}, "no examples"),

@@ -202,6 +202,7 @@ BAD = {
         {"labels": ["O", "B-X"], "num_outputs": 3, "do_train": False},
         "3 outputs.*id2label",
     ),
+    "no_test": ("O B-X", {"do_predict": True}, "--test_file or --text_file"),
     "documents": (
         "O B-X",
         {"document_context": "maximal"},
