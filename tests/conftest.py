@@ -5,7 +5,7 @@ import gc
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from unittest import mock
 
 import pytest
@@ -86,35 +86,6 @@ def shared_tokenizers() -> Iterator[None]:
 
 
 @functools.cache
-def _drawn_once(draw: Callable) -> Callable:
-    """Returns a function that draws curves of the same metrics once."""
-    drawn: dict[tuple, str] = {}
-
-    def chart(panel, series):
-        is_line = tuple(len(points) > 1 for points in series.values())
-        key = panel.title, tuple(panel.metrics), tuple(series), is_line
-        if key not in drawn:
-            drawn[key] = draw(panel, series)
-        return drawn[key]
-
-    return chart
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_charts() -> Iterator[None]:
-    """Lets reports share the curves of their metrics, each of 0.05 s.
-
-    The curves show the values of the first report. The tests of the report
-    itself override this fixture.
-    """
-    module = sys.modules.get("jobs.report")
-    if module is None:
-        yield
-        return
-    with mock.patch.object(module, "_chart", _drawn_once(module._chart)):
-        yield
-
-
 @pytest.fixture(scope="module", autouse=True)
 def no_waiting_for_the_disk() -> Iterator[None]:
     """Lets os.fsync check its argument only: some files wait a thousand times.

@@ -6,11 +6,9 @@ python -m pytest tests/conftest_test.py
 import pathlib
 import types
 
-import pytest
 import tensorflow as tf
 from absl import logging
 
-from jobs import report
 from tests import conftest
 
 
@@ -39,13 +37,3 @@ def test_warnings_of_retracing_are_not_in_caplog(caplog):
         function(number)  # A Python number is traced again.
     logging.warning("ours")
     assert caplog.messages == ["ours"]
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_charts_of_the_same_metrics_are_drawn_once(count):
-    def draw(title, loss):
-        lines = [{"step": i, "train/loss": loss * i} for i in range(count)]
-        panels = [report.Panel(title, ["train/loss", "eval/loss"])]
-        return report.curves(lines, panels)
-
-    assert draw("Loss", 1.0) == draw("Loss", 2.0) != draw("Other", 1.0)

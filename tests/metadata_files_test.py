@@ -22,13 +22,13 @@ from hypothesis import strategies
 from data import features, manifest
 from data.pretraining import work_dir
 from foundation import errors, stamp
-from jobs import grid, model_card, run_directory, streaming
+from jobs import grid, run_directory, streaming
 from modeling.config import BertConfig
 from tasks.ner import tagging
 from weights import model_directory, task_files, tokenizer_files
 
 NUM_DAMAGES = 25  # Of each kind.
-MADE_AGAIN = ("card", "receipt", "sidecar")
+MADE_AGAIN = ("receipt", "sidecar")
 VALUES = (
     *(None, True, -1, 0, 1, 3.5, 10**8, 2**62, 2**80, float("nan"), 1e300),
     *("", "x", "5", "../x", "\ud800", [], [1], ["x"], {}, {"a": 1}, {"0": []}),
@@ -65,19 +65,6 @@ TOKENIZER = {
     "never_split": [],
 }
 AXES = {"learning_rate": 5e-05, "random_seed": 1}
-CARD = {
-    "title": "BERT",
-    "hub": {"pipeline_tag": "text-classification"},
-    "labels": ["a", "b"],
-    "data": {"train": "3 texts"},
-    "evaluations": {
-        "dev": {"data": {"dev": "2 texts"}, "metrics": {"eval_f1": 0.5}}
-    },
-    "flags": {"learning_rate": 5e-05},
-    "versions": {"Python": "3.11"},
-    "seconds": 3.5,
-    "weights": "ab",
-}
 MANIFEST = {
     "kind": "pretraining",
     "max_seq_length": 16,
@@ -109,14 +96,6 @@ def _run(folder):
     return grid.Run(
         **AXES, directory=folder, train_batch_size=8, num_train_epochs=1.0
     )
-
-
-def _card(folder):
-    model_card.add_scores(
-        folder, "test", data={"test": "1"}, metrics={"f1": 1.0}
-    )
-    model_card.data_of(folder, "dev")
-    return model_card.weights_of(folder)
 
 
 def _sets(folder):
@@ -209,7 +188,6 @@ KINDS = {
         {"runs": [{**AXES, "score": 0.5}], "failed": [{**AXES, "step": 3}]},
         _grid,
     ),
-    "card": ("card.json", CARD, _card),
     "question_answering": (
         "question_answering.json",
         {"version_2_with_negative": True, "null_score_diff_threshold": -1.5},
