@@ -85,7 +85,6 @@ def shared_tokenizers() -> Iterator[None]:
         yield
 
 
-@functools.cache
 @pytest.fixture(scope="module", autouse=True)
 def no_waiting_for_the_disk() -> Iterator[None]:
     """Lets os.fsync check its argument only: some files wait a thousand times.
