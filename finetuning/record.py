@@ -32,8 +32,9 @@ from foundation import (
     metadata,
     stamp,
 )
+from weights import task_files
 
-NAME, LOCK = "run.json", ".training.lock"
+NAME, LOCK = task_files.JOURNAL, ".training.lock"
 RUNS = "runs"  # The folder of the runs of a grid.
 SCORE = "score"  # The metric by which runs are compared.
 _POINTER = "checkpoint"  # TensorFlow's file that names the last one.

@@ -26,6 +26,7 @@ _SAFETENSORS = ["model.safetensors", "model.safetensors.index.json"]
 _BESIDE = [
     *("config.json", "bert_config.json", "vocab.txt", "tokenizer.json"),
     *("tokenizer_config.json", "README.md", "run_config.json"),
+    "run.json",
     *("crf.json", "question_answering.json"),
     *("added_tokens.json", "special_tokens_map.json"),
     *("modules.json", "sentence_bert_config.json"),

@@ -227,7 +227,8 @@ def finetuned(tmp_path):
         str(folder), task_files.SquadSettings(version_2_with_negative=True)
     )
     (folder / "crf.json").write_bytes(b'{"labels": ["O"]}\n')
-    (folder / "run_config.json").write_bytes(b'{"do_train": true}\n')
+    for name in ("run.json", "run_config.json"):
+        (folder / name).write_bytes(b'{"flags": {"do_train": true}}\n')
     return folder
 
 

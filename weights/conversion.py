@@ -46,6 +46,7 @@ UNUSED, END = "unused", "end"
 TASK_FILES = (
     task_files.CRF,
     task_files.SQUAD_SETTINGS,
+    task_files.JOURNAL,
     config_flags.RUN_CONFIG,
 )
 _HEADS = {

@@ -17,7 +17,7 @@ from absl import logging
 
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import copies, errors, file_system, stamp
+from foundation import copies, errors, file_system
 from modeling.config import BertConfig
 from weights import (
     checkpoint_sources,
@@ -351,23 +351,6 @@ def assign(
             "word embeddings themselves"
         )
     return report
-
-
-def contents(
-    init_checkpoint: str | None, flag: str = "init_checkpoint"
-) -> stamp.Stamp:
-    """Returns the digest of the weights of a flag, to be compared on resuming.
-
-    Returns none without --init_checkpoint, and if it cannot be read: a resumed
-    run does not need it, and a new run names the error when it reads it.
-    """
-    if init_checkpoint is None:
-        return stamp.Stamp()
-    try:
-        digest = checkpoint_sources.digest(init_checkpoint)
-    except errors.InputError:
-        return stamp.Stamp()
-    return stamp.flags("result", {f"{flag} contents": digest})
 
 
 def require_weights(init_checkpoint: str | None) -> str:

@@ -4,6 +4,7 @@
     model/question_answering.json
         {"version_2_with_negative": true, "null_score_diff_threshold": -1.25}
     model/crf.json                     written and read by tasks/ner
+    model/run.json                     written and read by finetuning/record
 
 These belong to the weights in the same directory. Training writes them, and
 flags of later runs do not change them; only prediction adds the threshold that
@@ -23,6 +24,7 @@ from weights import kinds, model_directory
 
 CRF = "crf.json"  # The transition scores between tags.
 SQUAD_SETTINGS = "question_answering.json"
+JOURNAL = "run.json"  # What a training remembers; see finetuning.record.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
