@@ -38,7 +38,6 @@ import foundation.environment  # noqa: F401
 import contextlib
 import copy
 import dataclasses
-import errno
 import functools
 import logging as std_logging
 import math
@@ -67,7 +66,7 @@ RUN_CONFIG = "run_config.json"  # All flags of a command, in its output_dir.
 _parsed_early: dict[type, Any] = {}
 # Attribute of a config: the names of the flags that `build` was given.
 _CHOSEN = "_chosen_flags"
-# What other programs call flags of ours, transformers' Trainer first.
+# What transformers' Trainer calls flags of ours.
 _OTHER_NAMES = {
     "lr": "learning_rate",
     "max_length": "max_seq_length",
@@ -77,7 +76,6 @@ _OTHER_NAMES = {
     "validation_file": "dev_file",
     "warmup_ratio": "warmup_proportion",
 }
-_TRUTHS = ("true", "false", "t", "f", "1", "0", "yes", "no", "y", "n")
 _HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull")
 _DEFINE: Mapping[type, Callable[..., Any]] = {
     bool: flags.DEFINE_bool,
@@ -85,39 +83,23 @@ _DEFINE: Mapping[type, Callable[..., Any]] = {
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
 }
-_PYTHON_KINDS: Mapping[type, type] = {
-    bool: bool,
-    int: numbers.Integral,
-    float: numbers.Real,
+# Of values that Python gives: the text "no" would be true.
+_KINDS: Mapping[type, tuple[type, str]] = {
+    bool: (bool, "True or False"),
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
 }
-# Errors of the system that a file, a disk or the memory causes; those in
-# _WITHOUT_PATH also where the error names no file.
-_TOO_MANY = ["EMFILE", "ENFILE"]
-_WITHOUT_PATH = (
-    "EDQUOT EFBIG EIO ENOMEM ENOSPC EPIPE EROFS ESTALE".split() + _TOO_MANY
-)
-_WITH_PATH = (
-    "EACCES EEXIST EISDIR ELOOP ENAMETOOLONG ENOENT ENOTDIR ENOTEMPTY ENXIO "
-    "EPERM"
-).split() + _WITHOUT_PATH
-# The project's own files and Python's: if one is missing, this is a defect,
-# and none if too many other files are open.
-_OURS = tuple(
-    os.path.join(os.path.realpath(folder), "")
-    for folder in (os.path.dirname(os.path.dirname(__file__)), sys.prefix)
-)
-_CODE = (".py", ".pyc", ".so", ".html", ".css", ".js")
+_BOUNDS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "at_least": operator.ge,
+    "above": operator.gt,
+    "at_most": operator.le,
+    "below": operator.lt,
+}
 # Texts of TensorFlow's errors for the user's files, besides the system's.
-_TENSORFLOW_FILE_TEXTS = (
+_FILE_TEXTS = (
     "is not a directory",
     "File system scheme",  # ... 's3' not implemented
 )
-_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "at_least": ("at least", operator.ge),
-    "above": ("above", operator.gt),
-    "at_most": ("at most", operator.le),
-    "below": ("below", operator.lt),
-}
 
 
 def field(
@@ -206,53 +188,34 @@ class Flag:
             finite or out of bounds, or occurs twice in a list.
         """
         if not self.is_list or value is None:
-            self._check(value, f"--{self.name}={value}")
-            return value
+            return self._checked(value, f"--{self.name}={value}")
         if isinstance(value, str):
             value = [x.strip() for x in value.split(",")]
         elif not isinstance(value, (list, tuple)):
             value = [value]
         shown = f"--{self.name}={as_text(value)}"
-        value = tuple(self._parse_one(x, shown) for x in value)
+        value = tuple(self._checked(x, shown) for x in value)
         if len(set(value)) < len(value):
             raise ValueError(f"{shown}: one occurs twice")
         return value
 
-    def _parse_one(self, value: Any, shown: str) -> Any:
-        if isinstance(value, str) and self.kind is not str:
-            try:
+    def _checked(self, value: Any, shown: str) -> Any:
+        if value is None or self.kind not in _KINDS:
+            return value
+        python_kind, name = _KINDS[self.kind]
+        if self.is_list and isinstance(value, str):
+            with contextlib.suppress(ValueError):
                 value = self.kind(value)
-            except ValueError:
-                raise ValueError(
-                    f"{shown}: {value!r} is not a number"
-                ) from None
-        self._check(value, shown)
-        return value
-
-    def _check_kind(self, value: Any, shown: str) -> None:
-        """Refuses what only Python can give: the text "no" would be true."""
-        kind = _PYTHON_KINDS.get(self.kind)
-        if value is None or kind is None:
-            return
         is_bool = isinstance(value, bool)
-        if not isinstance(value, kind) or is_bool != (self.kind is bool):
-            name = "True or False" if self.kind is bool else "a number"
-            if self.kind is int:
-                name = "a whole number"
+        if not isinstance(value, python_kind) or is_bool != (self.kind is bool):
             raise ValueError(f"{shown}: {value!r} is not {name}")
-
-    def _check(self, value: Any, shown: str) -> None:
-        self._check_kind(value, shown)
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{shown}: must be a finite number")
-        checks = [
-            (*_BOUNDS[name], bound) for name, bound in self.bounds.items()
-        ]
-        if value is not None and not all(
-            is_good(value, bound) for _, is_good, bound in checks
-        ):
-            bounds = " and ".join(f"{text} {x:g}" for text, _, x in checks)
-            raise ValueError(f"{shown}: must be {bounds}")
+        if not all(_BOUNDS[x](value, y) for x, y in self.bounds.items()):
+            bounds = (f"{x} {y:g}" for x, y in self.bounds.items())
+            text = " and ".join(bounds).replace("_", " ")
+            raise ValueError(f"{shown}: must be {text}")
+        return value
 
 
 @functools.cache
@@ -483,13 +446,12 @@ def _one_line_errors() -> Iterator[None]:
 
 def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
     """Builds a config from argv, whose first element is the program's name."""
-    declared, argv = flags_of(config_class), list(argv)
+    declared = flags_of(config_class)
     values = _define(declared)
     if any(argument in _HELP for argument in argv[1:]):
         _print_help(config_class, values, full="--helpfull" in argv)
-    arguments = _join_booleans(declared, argv)
     try:
-        rest = values(arguments)
+        rest = values([*argv])
     except flags.UnrecognizedFlagError as error:
         text = _with_longer_names(declared, error)
         raise errors.InputError(text) from error
@@ -500,7 +462,6 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
     logging.get_absl_handler().setFormatter(_Formatter())
     if values["verbosity"].using_default_value:
         values["verbosity"].value = logging.INFO
-    _warn_of_lost_values(declared, values, arguments)
     if len(rest) > 1:
         raise errors.InputError(
             f"{rest[1]!r} is not a flag: write --name=value"
@@ -542,11 +503,7 @@ def _with_longer_names(
 
 def _is_utf_8(text: str) -> bool:
     """Returns whether an argument was UTF-8, as TensorFlow needs paths."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text == text.encode(errors="replace").decode()
 
 
 class _Formatter(std_logging.Formatter):
@@ -583,44 +540,6 @@ def _define(declared: Mapping[str, Flag]) -> flags.FlagValues:
             values[logging_flag.name] = logging_flag
             values.register_flag_by_module("absl.logging", logging_flag)
     return values
-
-
-def _join_booleans(
-    declared: Mapping[str, Flag], argv: Sequence[str]
-) -> list[str]:
-    """Rewrites `--do_train True` as `--do_train=True`, which absl ignores."""
-    booleans = {name for name, flag in declared.items() if flag.kind is bool}
-    joined: list[str] = []
-    for argument in argv:
-        previous = joined[-1] if len(joined) > 1 else ""
-        is_open = previous.startswith("-") and previous.lstrip("-") in booleans
-        if is_open and argument.lower() in _TRUTHS:
-            joined[-1] = f"{previous}={argument}"
-        else:
-            joined.append(argument)
-    return joined
-
-
-def _warn_of_lost_values(
-    declared: Mapping[str, Flag], values: flags.FlagValues, argv: Sequence[str]
-) -> None:
-    """Logs a warning if a later argument or flag file replaced a value.
-
-    Values of flag files are not in argv: later arguments may replace them.
-    """
-    arguments = iter(argv[1:])
-    for argument in arguments:
-        name, _, text = argument.lstrip("-").partition("=")
-        if name not in declared and name.startswith("no"):
-            name, text = name[2:], "false"
-        if name not in declared or not argument.startswith("-"):
-            continue
-        if not text and "=" not in argument:
-            text = "true" if values[name].boolean else next(arguments)
-        value, last = values[name].parser.parse(text), values[name].value
-        if str(value) != str(last):
-            text = "--%s is given twice, as %s and as %s; the last counts"
-            logging.warning(text, name, value, last)
 
 
 def _print_help(
@@ -701,23 +620,17 @@ def _help_of(flag: Flag) -> str:
 
 
 def _is_file_error(error: Exception) -> bool:
-    """Returns whether a file of the user is the cause of an error."""
-    if isinstance(error, OSError) and error.errno is not None:
-        path, number = error.filename, errno.errorcode.get(error.errno)
-        if not isinstance(path, str):
-            return number in _WITHOUT_PATH
-        is_code = path.endswith(_CODE) and number not in _TOO_MANY
-        is_ours = is_code and os.path.realpath(path).startswith(_OURS)
-        return number in _WITH_PATH and not is_ours
-    tensorflow = sys.modules.get("tensorflow")
-    is_of_system = errors.system_number(error) is not None
-    if isinstance(error, OSError) or tensorflow is None:
-        return is_of_system
-    kinds = tensorflow.errors
-    if is_of_system or any(x in str(error) for x in _TENSORFLOW_FILE_TEXTS):
-        return isinstance(error, kinds.OpError)
-    # What tf.io.gfile and the checkpoint readers raise for the user's files.
-    return isinstance(error, kinds.NotFoundError | kinds.PermissionDeniedError)
+    """Returns whether a file, a disk or the memory of the user is the cause."""
+    of_system = errors.system_number(error) is not None
+    if isinstance(error, OSError) or "tensorflow" not in sys.modules:
+        return of_system
+    kinds = sys.modules["tensorflow"].errors
+    # The checkpoint readers raise the first two for the user's files.
+    is_of_file = isinstance(
+        error, (kinds.NotFoundError, kinds.PermissionDeniedError)
+    )
+    is_named = of_system or any(text in str(error) for text in _FILE_TEXTS)
+    return is_of_file or (is_named and isinstance(error, kinds.OpError))
 
 
 def _exit(code: int, message: str) -> NoReturn:

@@ -45,10 +45,17 @@ _TRACE = re.compile(
 _OF_FILES = {
     os.strerror(number): number
     for number in (
-        *(errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR),
-        *(errno.ELOOP, errno.ENAMETOOLONG, errno.ENFILE, errno.EMFILE),
-        *(errno.ENODEV, errno.ENOENT, errno.ENOSPC, errno.ENOTDIR),
-        *(errno.ENXIO, errno.EPERM, errno.EROFS, errno.ESTALE),
+        *(errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EIO),
+        *(errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENFILE),
+        *(errno.EMFILE, errno.ENODEV, errno.ENOENT, errno.ENOMEM, errno.ENOSPC),
+        *(
+            errno.ENOTDIR,
+            errno.ENOTEMPTY,
+            errno.ENXIO,
+            errno.EPERM,
+            errno.EPIPE,
+        ),
+        *(errno.EROFS, errno.ESTALE),
     )
 }
 # What to do about some of them, after the system's words.
