@@ -48,14 +48,8 @@ _OF_FILES = {
         *(errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EIO),
         *(errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENFILE),
         *(errno.EMFILE, errno.ENODEV, errno.ENOENT, errno.ENOMEM, errno.ENOSPC),
-        *(
-            errno.ENOTDIR,
-            errno.ENOTEMPTY,
-            errno.ENXIO,
-            errno.EPERM,
-            errno.EPIPE,
-        ),
-        *(errno.EROFS, errno.ESTALE),
+        *(errno.ENOTDIR, errno.ENOTEMPTY, errno.ENXIO, errno.EPERM),
+        *(errno.EPIPE, errno.EROFS, errno.ESTALE),
     )
 }
 # What to do about some of them, after the system's words.
