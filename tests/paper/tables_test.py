@@ -4,6 +4,9 @@ python -m pytest tests/paper/tables_test.py
 """
 
 import collections
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -125,3 +128,22 @@ def test_no_command_has_longer_sequences_than_the_model(name):
     for command in tables.TABLES[name](lab("tiny")).commands().values():
         length = command.flags.get("max_seq_length", 0)
         assert length <= scale.model["max_position_embeddings"]
+
+
+def test_every_command_has_the_flags_that_it_is_given(repository):
+    used = collections.defaultdict(set)
+    for name in tables.TABLES:
+        for command in tables.TABLES[name](lab("tiny")).commands().values():
+            used[command.program] |= command.flags.keys()
+    assert len(used) == 7
+    for program, names in used.items():
+        is_file = program.endswith(".py")
+        start = [program] if is_file else ["-m", program]
+        shown = subprocess.run(
+            [sys.executable, *start, "--help"],
+            cwd=repository,
+            capture_output=True,
+            text=True,
+        )
+        known = re.findall(r"--(?:\[no\])?(\w+)", shown.stdout)
+        assert names <= {*known}, program
