@@ -135,11 +135,6 @@ class SquadFlags(AnswerSettings, flags_lib.FinetuningFlags):
                 "--predict_file is needed to predict, for ensembles, grids "
                 "and evaluations while training (--eval_every_steps)"
             )
-        for name in ("question", "context"):
-            text = getattr(self, name) or ""
-            # Python's form of bytes on the command line that are not UTF-8.
-            if any("\ud800" <= char <= "\udfff" for char in text):
-                raise ValueError(f"--{name}: not UTF-8 text")
         if self.question and not self.context:
             raise ValueError("--question needs --context")
         if self.context and not prompts:
