@@ -45,7 +45,6 @@ def draw_mask(seed, *, shape, threshold: int):
     return ops.reshape(halves >= threshold - 2**15, shape)
 
 
-@replacement.replaceable
 def keep(x, is_kept, *, rate: float):
     """Returns x / (1 - rate) where `is_kept`, bool of x's shape; 0 elsewhere.
 

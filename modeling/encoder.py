@@ -16,8 +16,8 @@ ATTENTIONS = ("bidirectional", "left_to_right")
 class EncoderOutputs(NamedTuple):
     """The outputs of an encoder.
 
-    sequence_output: float [B, S, H], the last layer; [B, P, H] if
-        output_positions were given.
+    sequence_output: float [B, S, H], the last layer; [B, P, H] of chosen
+        positions.
     pooled_output: float [B, H] ([B, M, H] if pooled_positions were given), or
         None without a pooler.
     all_encoder_layers: L times float [B, S, H]; the last is sequence_output.
@@ -65,7 +65,11 @@ class BertEncoder(layers.Layer):
         """
         super().__init__("bert", make)
         self.config = config
-        self.attention = _checked(attention)
+        if attention not in ATTENTIONS:
+            raise errors.InputError(
+                f"attention {attention!r} is none of: {', '.join(ATTENTIONS)}"
+            )
+        self.attention = attention
         if recompute not in self.recompute_choices:
             raise errors.InputError(
                 f"recompute {recompute!r} is none of: "
@@ -93,10 +97,8 @@ class BertEncoder(layers.Layer):
         pooled_positions=None,
         dropout_seed=None,
         packed=False,
-        output_positions=None,
-        attention=None,
     ) -> EncoderOutputs:
-        """Encodes.
+        """Encodes all positions.
 
         Args:
             input_ids: int32 [B, S].
@@ -108,55 +110,95 @@ class BertEncoder(layers.Layer):
             dropout_seed: int32 [2], or None for inference.
             packed: whether several instances share a row and must not see
                 each other.
-            output_positions: int32 [B, P], the positions of sequence_output (P
-                may be 0), or None for all. The last block then computes these
-                and the pooled positions only; the others serve as keys and
-                values.
-            attention: one of ATTENTIONS, or None for the model's own.
         """
-        _check_ids(self.config, input_ids, input_mask, segment_ids)
-        seed, *seeds = dropout.split(dropout_seed, 1 + len(self.blocks))
-        x = self.embeddings(input_ids, segment_ids, position_ids, seed)
-        causal = _checked(attention or self.attention) == "left_to_right"
+        states, bias, seed = self._lower_blocks(
+            input_ids,
+            input_mask,
+            segment_ids,
+            position_ids,
+            dropout_seed,
+            packed,
+        )
+        x = self._run(self.blocks[-1], states[-1], states[-1], bias, seed)
+        pooled = self._pooled_positions(input_ids, pooled_positions)
+        at_pooled = layers.gather(x, pooled)  # [B, M, H]
+        return self._outputs(x, at_pooled, states, pooled_positions is None)
+
+    def encode_positions(
+        self,
+        positions,
+        input_ids,
+        input_mask,
+        segment_ids,
+        position_ids=None,
+        pooled_positions=None,
+        dropout_seed=None,
+        packed=False,
+    ) -> EncoderOutputs:
+        """Encodes chosen positions, int32 [B, P]; P may be 0.
+
+        The last block computes these and the pooled positions only; the others
+        serve as keys and values. The other arguments are those of `call`.
+        """
+        states, _, seed = self._lower_blocks(
+            input_ids,
+            input_mask,
+            segment_ids,
+            position_ids,
+            dropout_seed,
+            packed,
+        )
+        pooled = self._pooled_positions(input_ids, pooled_positions)
+        positions = ops.cast(positions, "int32")
+        queries = ops.concatenate([pooled, positions], axis=1)
         bias = layers.attention_bias(
-            input_mask, left_to_right=causal, packed=packed
+            input_mask,
+            left_to_right=self.attention == "left_to_right",
+            packed=packed,
+            query_positions=queries,
+        )
+        at_queries = layers.gather(states[-1], queries)
+        x = self._run(self.blocks[-1], at_queries, states[-1], bias, seed)
+        count = ops.shape(pooled)[1]
+        at_pooled, x = x[:, :count], x[:, count:]
+        return self._outputs(x, at_pooled, states, pooled_positions is None)
+
+    def _lower_blocks(
+        self, ids, input_mask, segment_ids, position_ids, dropout_seed, packed
+    ):
+        """Returns all states but the last, their bias, the last block's seed.
+
+        The states are float [B, S, H] of the embeddings and each block.
+        """
+        _check_ids(self.config, ids, input_mask, segment_ids)
+        seed, *seeds = dropout.split(dropout_seed, 1 + len(self.blocks))
+        x = self.embeddings(ids, segment_ids, position_ids, seed)
+        bias = layers.attention_bias(
+            input_mask,
+            left_to_right=self.attention == "left_to_right",
+            packed=packed,
         )
         states = [x]
         for block, seed in zip(self.blocks[:-1], seeds[:-1], strict=True):
             x = self._run(block, x, x, bias, seed)
             states.append(x)
+        return states, bias, seeds[-1]
 
+    def _pooled_positions(self, input_ids, pooled_positions):
+        """Returns int32 [B, M]: those given, the first, or none to pool."""
         if self.pooler is None:
-            pooled = input_ids[:, :0]
+            pooled_positions = input_ids[:, :0]
         elif pooled_positions is None:
-            pooled = ops.zeros_like(input_ids[:, :1])
-        else:
-            pooled = pooled_positions
-        pooled = ops.cast(pooled, "int32")  # [B, M]
-        if output_positions is None:
-            x = self._run(self.blocks[-1], x, x, bias, seeds[-1])
-            at_pooled = layers.gather(x, pooled)  # [B, M, H]
-        else:
-            output_positions = ops.cast(output_positions, "int32")
-            queries = ops.concatenate([pooled, output_positions], axis=1)
-            bias = layers.attention_bias(
-                input_mask,
-                left_to_right=causal,
-                packed=packed,
-                query_positions=queries,
-            )
-            at_queries = layers.gather(x, queries)
-            x = self._run(self.blocks[-1], at_queries, x, bias, seeds[-1])
-            count = ops.shape(pooled)[1]
-            at_pooled, x = x[:, :count], x[:, count:]
-        states.append(x)
+            pooled_positions = ops.zeros_like(input_ids[:, :1])
+        return ops.cast(pooled_positions, "int32")
 
+    def _outputs(self, x, at_pooled, states, is_first) -> EncoderOutputs:
         pooled_output = None
         if self.pooler is not None:
             pooled_output = self.pooler(at_pooled)
-            if pooled_positions is None:
+            if is_first:
                 pooled_output = pooled_output[:, 0]
-        return EncoderOutputs(x, pooled_output, tuple(states[1:]), states[0])
+        return EncoderOutputs(x, pooled_output, (*states[1:], x), states[0])
 
     def _run(self, block, x, memory, bias, seed):
         if self.recompute != "all":
@@ -172,15 +214,6 @@ def make_encoder(
     """Creates an encoder without a pooler; see BertEncoder for `options`."""
     make = variables.Maker(stddev=config.initializer_range, seed=0, dtype=dtype)
     return BertEncoder(config, make, pooler=False, **options)
-
-
-def _checked(attention: str) -> str:
-    """Returns a kind of attention; raises InputError if there is no such."""
-    if attention not in ATTENTIONS:
-        raise errors.InputError(
-            f"attention {attention!r} is none of: {', '.join(ATTENTIONS)}"
-        )
-    return attention
 
 
 def _check_ids(config: BertConfig, *ids) -> None:

@@ -55,7 +55,6 @@ def add_bias(x, bias, *, activation: str = "linear"):
     return ACTIVATIONS[activation](ops.add(x, ops.cast(bias, x.dtype)))
 
 
-@replacement.replaceable
 def layer_norm(x, gamma, beta, *, epsilon: float):
     """Normalizes the last axis to mean 0 and variance 1, scales and shifts it.
 
@@ -92,7 +91,6 @@ def residual_norm(
     return layer_norm(x, gamma, beta, epsilon=epsilon)
 
 
-@replacement.replaceable
 def softmax(scores, attention_bias):
     """Computes softmax(scores + attention_bias) over the last axis.
 

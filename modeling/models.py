@@ -82,9 +82,7 @@ class PretrainingModel(keras.Model):
             )
         self.built = True
 
-    def call(
-        self, features: dict, dropout_seed=None, packed=False, attention=None
-    ):
+    def call(self, features: dict, dropout_seed=None, packed=False):
         """Predicts the tokens at the masked positions, or at all, and the pair.
 
         Args:
@@ -93,7 +91,6 @@ class PretrainingModel(keras.Model):
                 int32 [B, S], next_sentence_positions int32 [B, M].
             dropout_seed: int32 [2], or None for inference.
             packed: see BertEncoder.
-            attention: see BertEncoder.
 
         Returns:
             PretrainingOutputs.
@@ -102,9 +99,8 @@ class PretrainingModel(keras.Model):
             self.bert,
             features,
             dropout_seed,
+            positions=features.get("masked_lm_positions"),
             packed=packed,
-            output_positions=features.get("masked_lm_positions"),
-            attention=attention,
         )
         head = self.next_sentence
         return PretrainingOutputs(
@@ -333,12 +329,11 @@ class PositionsModel(keras.Model):
 
     def call(self, features: Mapping[str, Any], dropout_seed=None):
         """Returns logits float32 [B, C]; features are int32 [B, S]."""
-        outputs = self.bert(
-            features["input_ids"],
-            features["input_mask"],
-            features["segment_ids"],
-            dropout_seed=dropout.fold_in(dropout_seed, _ENCODER),
-            output_positions=self._find_positions(features),
+        outputs = _encode(
+            self.bert,
+            features,
+            dropout_seed,
+            positions=self._find_positions(features),
         )
         vectors = outputs.sequence_output  # [B, P, H]
         return self.scores(
@@ -438,22 +433,30 @@ def _pooled_output(bert, features: dict, dropout_seed):
         last = ops.maximum(lengths - 1, 0)  # [B, 1]
         features = {**features, "next_sentence_positions": last}
     none = features["input_ids"][:, :0]
-    outputs = _encode(bert, features, dropout_seed, output_positions=none)
+    outputs = _encode(bert, features, dropout_seed, positions=none)
     pooled = outputs.pooled_output
     return pooled[:, 0] if is_left_to_right else pooled
 
 
-def _encode(bert, features: dict, dropout_seed, **options):
-    """Calls the encoder with its features; `options` are its arguments."""
-    for name in ("input_ids", "input_mask", "segment_ids"):
+def _encode(
+    bert,
+    features: Mapping[str, Any],
+    dropout_seed,
+    positions=None,
+    packed=False,
+):
+    """Calls the encoder with its features, for all or for chosen positions."""
+    names = "input_ids", "input_mask", "segment_ids"
+    for name in names:
         if name not in features:
             raise errors.InputError(f"the features lack {name}")
-    return bert(
-        features["input_ids"],
-        features["input_mask"],
-        features["segment_ids"],
-        position_ids=features.get("position_ids"),
-        pooled_positions=features.get("next_sentence_positions"),
-        dropout_seed=dropout.fold_in(dropout_seed, _ENCODER),
-        **options,
-    )
+    inputs = [features[name] for name in names]
+    options = {
+        "position_ids": features.get("position_ids"),
+        "pooled_positions": features.get("next_sentence_positions"),
+        "dropout_seed": dropout.fold_in(dropout_seed, _ENCODER),
+        "packed": packed,
+    }
+    if positions is None:
+        return bert(*inputs, **options)
+    return bert.encode_positions(positions, *inputs, **options)

@@ -176,8 +176,8 @@ class FillMaskGraph(text_graph.TextGraph):
         positions = tf.pad(
             positions, [[0, 0], [0, missing]], constant_values=self._offset
         )
-        encoded = self.model.bert(
-            **sequences.features(), output_positions=positions - self._offset
+        encoded = self.model.bert.encode_positions(
+            positions - self._offset, **sequences.features()
         )
         values, ids = self._rank(encoded.sequence_output)
         words = tf.gather(tf.constant(vocabulary.tokens), ids)

@@ -54,11 +54,8 @@ class Predictor:
         self._jit_compile = jit_compile
         # By whether the graph has copies of the weights, and by its inputs.
         self._compiled: dict[tuple[bool, str], Any] = {}
-        # Replacements for prediction on this CPU, with and without copies, or
-        # None; and those of the graph that is traced.
-        self._copying: Any = None
-        self._plain: Any = None
-        self._replacements: Any = None
+        # The weights as constants, where this is faster, or None.
+        self._copies: Any = None
         self._weights_change = False
 
     def __call__(
@@ -146,7 +143,7 @@ class Predictor:
 
     def _function(self, spec):
         """Traces the forward pass once; the signature has open lengths."""
-        key = (self._choose_replacements(), str(spec))
+        key = (self._choose_copies(), str(spec))
         if key not in self._compiled:
             function = tf.function(
                 self._batch, input_signature=[spec], autograph=False
@@ -156,32 +153,27 @@ class Predictor:
             self._compiled[key] = function.get_concrete_function()
         return self._compiled[key]
 
-    def _choose_replacements(self) -> bool:
-        """Replaces functions and weights, where this is faster on a CPU.
+    def _choose_copies(self) -> bool:
+        """Copies the weights as they are now, where this is faster on a CPU.
 
         Returns:
-          Whether the graph has copies of the weights, as they are now.
+          Whether the graph has copies of the weights.
         """
-        if self._jit_compile or not strategies.is_one_cpu(self._strategy):
+        is_cpu = strategies.is_one_cpu(self._strategy)
+        self._uses_copies = False
+        if self._jit_compile or self._weights_change or not is_cpu:
             return False
-        if not self._weights_change:
-            if self._copying is None or not self._copying.are_current():
-                for key in [key for key in self._compiled if key[0]]:
-                    del self._compiled[key]
-                self._copying = self._replacements = None
-                # Graphs are parts of reference cycles: those of former weights
-                # would keep their constants until a later collection.
-                gc.collect()
-                self._copying = replacement.make("prediction", self._model)
-            if self._copying is not None and self._copying.has_copies:
-                self._replacements = self._copying
-                return True
-        if self._plain is None:
-            self._plain = replacement.make(
-                "prediction", self._model, copies=False
-            )
-        self._replacements = self._plain
-        return False
+        if self._copies is None or not self._copies.are_current():
+            for key in [key for key in self._compiled if key[0]]:
+                del self._compiled[key]
+            self._copies = None
+            # Graphs are parts of reference cycles: those of former weights
+            # would keep their constants until a later collection.
+            gc.collect()
+            self._copies = replacement.make("prediction", self._model)
+        copies = self._copies
+        self._uses_copies = copies is not None and copies.has_copies
+        return self._uses_copies
 
     def _batch(self, features):
         values = self._strategy.run(self._replica_batch, args=(features,))
@@ -199,8 +191,7 @@ class Predictor:
 
         if self._jit_compile:
             predict = tf.function(predict, jit_compile=True, autograph=False)
-        replacements = self._replacements
-        with replacements.in_graph() if replacements else nullcontext():
+        with self._copies.in_graph() if self._uses_copies else nullcontext():
             return {**predict(features), **rows}
 
 

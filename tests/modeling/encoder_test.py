@@ -20,13 +20,12 @@ def _encoder(config, **options):
     return encoder.BertEncoder(config, make=make, **options)
 
 
-def _run(bert, features, **options):
-    return bert(
-        features["input_ids"],
-        features["input_mask"],
-        features["segment_ids"],
-        **options,
-    )
+def _run(bert, features, positions=None, **options):
+    names = "input_ids", "input_mask", "segment_ids"
+    inputs = [features[name] for name in names]
+    if positions is None:
+        return bert(*inputs, **options)
+    return bert.encode_positions(positions, *inputs, **options)
 
 
 @pytest.fixture(scope="module")
@@ -92,23 +91,6 @@ def test_left_to_right_never_sees_the_future(tiny_config, features):
         assert np.abs(before[0, i:] - after[0, i:]).max() > 1e-3
 
 
-def test_a_call_may_have_another_attention(tiny_config, bert, features):
-    causal = _encoder(tiny_config, attention="left_to_right")
-    for found, expected in (
-        (
-            _run(bert, features, attention="left_to_right"),
-            _run(causal, features),
-        ),
-        (
-            _run(causal, features, attention="bidirectional"),
-            _run(bert, features),
-        ),
-    ):
-        np.testing.assert_array_equal(
-            found.sequence_output, expected.sequence_output
-        )
-
-
 def test_packed_instances_are_as_if_alone(bert, features):
     first = {k: features[k][0:1, :7] for k in features}
     second = {k: features[k][3:4, :4] for k in features}
@@ -140,7 +122,7 @@ def test_packed_instances_are_as_if_alone(bert, features):
 
 @pytest.mark.parametrize("attention", encoder.ATTENTIONS)
 @pytest.mark.parametrize("packed", [False, True])
-def test_output_positions_select_from_the_complete_layer(
+def test_chosen_positions_select_from_the_complete_layer(
     attention, packed, tiny_config, features
 ):
     bert = _encoder(tiny_config, attention=attention)
@@ -157,7 +139,7 @@ def test_output_positions_select_from_the_complete_layer(
                 features,
                 pooled_positions=pooled.astype(np.int32),
                 packed=packed,
-                output_positions=positions,
+                positions=positions,
             )
             states = outputs.sequence_output
             if positions is None:
@@ -184,7 +166,7 @@ def test_only_the_pooled_position_may_be_computed(
 ):
     bert = _encoder(dataclasses.replace(tiny_config, num_hidden_layers=layers))
     none = features["input_ids"][:, :0]
-    some = _run(bert, features, output_positions=none)
+    some = _run(bert, features, positions=none)
     whole = _run(bert, features)
     assert some.sequence_output.shape == (4, 0, 8)
     np.testing.assert_allclose(
@@ -244,7 +226,7 @@ def test_compiled_and_dynamic_shapes_compute_the_same(
             outputs = _run(
                 bert,
                 x,
-                output_positions=some,
+                positions=some,
                 packed=packed,
                 dropout_seed=seed,
             )
@@ -269,8 +251,7 @@ def test_compiled_and_dynamic_shapes_compute_the_same(
 def test_ids_may_have_64_bits(positions, bert, features):
     wide = {name: ids.astype(np.int64) for name, ids in features.items()}
     found, expected = (
-        _run(bert, x, output_positions=x.get(positions))
-        for x in (wide, features)
+        _run(bert, x, positions=x.get(positions)) for x in (wide, features)
     )
     np.testing.assert_array_equal(
         found.sequence_output, expected.sequence_output
@@ -305,8 +286,6 @@ def test_wrong_inputs_are_refused_with_one_line(bert, features, tiny_config):
         bert(ids[:, :4].astype(np.float32), ids[:, :4], ids[:, :4])
     with pytest.raises(errors.InputError, match="none of: bidirectional"):
         _encoder(tiny_config, attention="sideways")
-    with pytest.raises(errors.InputError, match="none of: bidirectional"):
-        bert(ids[:, :4], ids[:, :4], ids[:, :4], attention="sideways")
     with pytest.raises(errors.InputError, match="lack segment_ids"):
         del features["segment_ids"]
         models.PretrainingModel(tiny_config)(features)

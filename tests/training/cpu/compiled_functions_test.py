@@ -161,5 +161,6 @@ def test_a_step_calls_the_compiled_functions(monkeypatch, recompute):
     monkeypatch.setitem(replacement._makers, "training", Recorder)
     train.__wrapped__("float32", compile_functions=True, recompute=recompute)
     assert compiled_functions.COMPILED < set(seen)
-    # The attention of one block, a second time in the backward pass.
-    assert seen.count("softmax") == (1 if recompute == "none" else 2)
+    # The mask of probabilities, a second time in the backward pass.
+    again = {"none": 0, "attention": 1, "all": 3}[recompute]
+    assert seen.count("draw_mask") == 5 + again
