@@ -329,7 +329,8 @@ def test_a_wrong_value_is_named(kind, path, value, tmp_path):
         _read(kind, _with(valid, path, value), tmp_path)
     message = str(caught.value)
     assert os.path.join(tmp_path, name) in message
-    assert path[0] in message
+    if kind not in ("added_tokens", "predicted_sets"):  # Maps of any keys.
+        assert path[0] in message
     assert "\n" not in message
 
 
