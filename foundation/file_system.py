@@ -14,7 +14,6 @@ import contextlib
 import functools
 import glob
 import gzip
-import hashlib
 import io
 import json
 import os
@@ -292,15 +291,6 @@ def read(path: str) -> bytes:
         return reader.read()
 
 
-def failures(path: str) -> tuple[type[Exception], ...]:
-    """Returns the exceptions with which reading or writing a path fails."""
-    if not is_remote(path):
-        return (OSError,)
-    import tensorflow as tf
-
-    return OSError, tf.errors.OpError
-
-
 def open_binary(path: str) -> BinaryFile:
     """Opens a file to read its bytes as they are.
 
@@ -448,15 +438,6 @@ def parse_json(data: bytes, path: str) -> Any:
         raise errors.InputError(
             f"{path}:{line}: malformed JSON: {reason}{place}"
         ) from None
-
-
-def sha256(path: str) -> str:
-    """Returns the SHA-256 of a file's bytes, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    with open_binary(path) as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def crc32(path: str) -> int:

@@ -337,7 +337,7 @@ def _tables(recipe: Recipe, count: int) -> list[str]:
 class Slice(NamedTuple):
     """A range of ranks of the global order, and the file of its records."""
 
-    path: str
+    path: str  # The shard itself if it has one slice only.
     ranks: range
     tables: int  # Number of tables in the working directory.
 
@@ -355,16 +355,16 @@ def slices_of_shards(
         begin, end = (total * n // shards for n in (number, number + 1))
         count = -(-(end - begin) // SLICE_INSTANCES)
         bounds = [begin + (end - begin) * n // count for n in range(count + 1)]
-        name = f"of-{os.path.basename(shard)}"
+        names = [
+            work_dir.path_of(
+                recipe, f"slice-{n:05d}-of-{os.path.basename(shard)}"
+            )
+            for n in range(count)
+        ]
+        paths = names if count > 1 else [shard]
+        ranks = itertools.starmap(range, itertools.pairwise(bounds))
         result.append(
-            [
-                Slice(
-                    work_dir.path_of(recipe, f"slice-{n:05d}-{name}"),
-                    range(first, last),
-                    tables,
-                )
-                for n, (first, last) in enumerate(itertools.pairwise(bounds))
-            ]
+            [Slice(*x, tables) for x in zip(paths, ranks, strict=True)]
         )
     return result
 
@@ -388,7 +388,9 @@ def _write_shards(
             for _ in parts:
                 count += next(written)["records"]
                 bar.update(1)
-            done[shard] = _join(recipe, shard, parts, count)
+            if len(parts) > 1:
+                _join(recipe, shard, parts, count)
+            done[shard] = work_dir.receipt(recipe, shard)
     return [
         manifest.Shard(
             file=os.path.basename(shard),
@@ -412,9 +414,7 @@ def write_slice(recipe: Recipe, unit: Slice) -> Counts:
     return receipt.counts
 
 
-def _join(
-    recipe: Recipe, shard: str, slices: list[Slice], count: int
-) -> work_dir.Receipt:
+def _join(recipe: Recipe, shard: str, slices: list[Slice], count: int) -> None:
     """Concatenates the slices of a shard of `count` records.
 
     Concatenated TFRecord files are a TFRecord file, also if compressed.
@@ -426,10 +426,9 @@ def _join(
         for part in slices:
             with open(part.path, "rb") as source:
                 shutil.copyfileobj(source, file, 1 << 24)
-    receipt = work_dir.finish(recipe, shard, records=count)
+    work_dir.finish(recipe, shard, records=count)
     for part in slices:
         work_dir.discard(recipe, part.path)
-    return receipt
 
 
 def _batches(recipe: Recipe, unit: Slice) -> Iterator[dict[str, np.ndarray]]:

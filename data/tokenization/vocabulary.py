@@ -95,12 +95,9 @@ class Vocabulary:
     def from_file(cls, path: str) -> "Vocabulary":
         """Reads a vocab.txt from a disk or a bucket."""
         path = str(path)
-        try:
-            content = file_system.read(path)
-        except file_system.failures(path) as error:
-            raise errors.InputError(
-                f"vocabulary {path} cannot be read: {errors.reason(error)}"
-            ) from error
+        if not file_system.is_file(path):
+            raise errors.InputError(f"vocabulary {path}: no such file")
+        content = file_system.read(path)
         # Only \n ends a line (not U+2028, which multilingual files hold), and
         # TensorFlow's reader, which the released code uses, skips every \r.
         text = file_system.decode(

@@ -8,7 +8,6 @@ TensorFlow's file system in memory, ram://, takes the part of a bucket.
 import bz2
 import errno
 import gzip
-import hashlib
 import json
 import os
 import subprocess
@@ -104,12 +103,6 @@ def test_an_error_of_reading_names_the_file():
     with pytest.raises(OSError) as caught:
         file_system.open_binary(path)
     assert (caught.value.errno, caught.value.filename) == (errno.EIO, path)
-
-
-def test_a_digest_is_that_of_the_bytes(folder):
-    atomic.write_bytes(f"{folder}/a", b"\x00\xff" * 3_000_000)
-    expected = hashlib.sha256(b"\x00\xff" * 3_000_000).hexdigest()
-    assert file_system.sha256(f"{folder}/a") == expected
 
 
 def test_the_line_of_the_first_byte_that_is_not_utf8_is_named():
