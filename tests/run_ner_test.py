@@ -99,6 +99,8 @@ def test_a_trained_model_predicts_the_same_of_words_alone(trained, root):
 
 
 def test_document_context_and_another_scheme(root, trained):
+    still = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+    tiny_runs.save_encoder(root / "still", WORDS, num_hidden_layers=2, **still)
     folder = run(
         root,
         "context",
@@ -107,7 +109,10 @@ def test_document_context_and_another_scheme(root, trained):
         document_context="maximal",
         doc_stride=12,
         model_scheme="iobes",
-        num_train_epochs=6,
+        init_checkpoint=root / "still",
+        num_train_epochs=16,
+        train_batch_size=16,
+        learning_rate=2e-3,
     )
     values = tiny_runs.eval_results(folder)
     assert values["eval_f1"] > 0.85
