@@ -21,7 +21,7 @@ from absl import logging
 from data.tokenization import wordpiece
 from finetuning import devices as devices_lib
 from finetuning import learner, pages, record, report
-from foundation import atomic, config_flags, progress
+from foundation import atomic, config_flags, file_system, progress
 from modeling import models
 from tasks.pretraining import (
     dynamic_masks,
@@ -363,6 +363,7 @@ class PretrainingJob(loop.Hooks):
             text = "".join(
                 f"{name} = {lines[name]}\n" for name in sorted(lines)
             )
+            file_system.make_folder(output_dir)  # Nothing was trained there.
             atomic.write_text(os.path.join(output_dir, _RESULTS), text)
         if step is not None:
             self._note_set(_HELD_OUT, held_out)
