@@ -15,6 +15,7 @@ anywhere, the same command continues from what the journal says.
 """
 
 import fcntl
+import math
 import os
 import socket
 import sys
@@ -113,11 +114,8 @@ class RunRecord:
         now = config_flags.affecting(flags, "records", "result")
         now |= stamp.facts("records", made_from)
         before = {**self.flags, **self.made_from} if self._has_begun else {}
-        was_grid = before.get("num_seeds", 1) > 1 or any(
-            "," in str(before.get(name)) for name in _AXES
-        )
         changes = now.difference(before)
-        if flags.is_grid and was_grid:
+        if flags.is_grid:
             changes = [x for x in changes if x.setting.name not in _AXES]
         if goes_on or not (self.runs or flags.is_grid):
             for change in changes:
@@ -160,12 +158,11 @@ class RunRecord:
         """Returns whether no other run that has ended is as good."""
         if result["failed"]:
             return False
-        others = [
-            other["values"].get(SCORE, 0.0)
+        return all(
+            _score(result) > _score(other)
             for name, other in self.runs.items()
             if name != run and not other["failed"]
-        ]
-        return all(result["values"].get(SCORE, 0.0) > x for x in others)
+        )
 
     def check_any(self, runs: Iterable[str]) -> None:
         """Raises InputError with the first reason if all these have failed."""
@@ -190,6 +187,11 @@ class RunRecord:
         if self.is_chief:
             file_system.make_folder(self.directory)
             atomic.write_json(self._path, self._values)
+
+
+def _score(result: Mapping[str, Any]) -> float:
+    score = result["values"].get(SCORE, 0.0)
+    return score if score == score else -math.inf  # Nothing is worse than NaN.
 
 
 def lock(directory: str) -> None:
