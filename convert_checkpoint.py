@@ -106,15 +106,12 @@ class ConversionConfig:
             raise ValueError(f"--tolerance={self.tolerance}: must be 0 or more")
 
 
-config_flags.parse_early(ConversionConfig, __name__)
-
-import foundation.tensorflow_setup  # noqa: F401
-from data import text_files
-from weights import checkpoint_sources, conversion, pretrained
-
-
 def main(config: ConversionConfig) -> int:
     """Lists, compares and converts the input; returns the exit code."""
+    import foundation.tensorflow_setup  # noqa: F401
+    from data import text_files
+    from weights import checkpoint_sources, conversion, pretrained
+
     file_system.refuse_remote(
         config.output or "", "output", "copy the model from there"
     )

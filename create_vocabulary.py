@@ -17,6 +17,8 @@ Memory does not grow with the text.
 import dataclasses
 from typing import Literal
 
+from absl import logging
+
 from foundation import config_flags, errors, file_system, progress
 
 field = config_flags.field
@@ -65,16 +67,11 @@ class VocabularyConfig:
     )
 
 
-config_flags.parse_early(VocabularyConfig, __name__)
-
-from absl import logging
-
-from data import corpus
-from data.tokenization import normalization, vocabulary, wordpiece_learner
-
-
 def main(config: VocabularyConfig) -> None:
     """Counts words, learns tokens, writes them and logs how they fit."""
+    from data import corpus
+    from data.tokenization import normalization, vocabulary, wordpiece_learner
+
     file_system.check_output(config.output_file, "output_file")
     reserved = vocabulary.reserved_tokens(config.vocab_size, config.num_unused)
     if config.vocab_size <= len(reserved):

@@ -19,7 +19,10 @@ import os
 import re
 from typing import Any, Literal
 
-from foundation import config_flags
+from absl import logging
+
+from foundation import config_flags, errors
+from serving import servable, served_directories, served_model, server, versions
 
 field = config_flags.field
 
@@ -117,14 +120,6 @@ class ServeConfig:
                     f"--cors_origins={origin}: give scheme and name, without "
                     "a path, as in https://example.com"
                 )
-
-
-config_flags.parse_early(ServeConfig, __name__)
-
-from absl import logging
-
-from foundation import errors
-from serving import servable, served_directories, served_model, server, versions
 
 
 def main(config: ServeConfig) -> None:

@@ -114,7 +114,7 @@ def find(
             output_dir, weights, is_grid=flags.is_grid
         )
     start = pretrained.open_start(
-        output_dir=output_dir if uses_own else None,
+        output_dir=None if flags.do_train else output_dir,
         init_checkpoint=weights,
         bert_config_file=flags.bert_config_file,
         vocab_file=flags.vocab_file,

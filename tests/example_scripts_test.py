@@ -1,15 +1,17 @@
-"""Runs examples/minimal.py at its smallest size. See also serving/example_test.
+"""Runs the examples at their smallest size. See also serving/example_test.
 
 python -m pytest tests/example_scripts_test.py
 """
 
 import ast
+import json
 import os
 import re
 import subprocess
 import sys
 
 import pytest
+import tiny_runs
 
 NAMES = ("masked_lm_accuracy", "next_sentence_accuracy", "package_accuracy")
 
@@ -62,3 +64,72 @@ def test_it_does_without_jobs_and_commands(path):
     assert own == {
         *("data", "foundation", "modeling", "tasks", "training", "weights")
     }
+
+
+RELATIONS = {
+    "born_in": "Ada was born in London .",
+    "works_for": "Ada works for Siemens .",
+}
+
+
+def relations(path, count):
+    """Writes lines whose label is the word between the entities."""
+    lines = []
+    for i in range(count):
+        label = [*RELATIONS][i % 2]
+        text = RELATIONS[label]
+        tail = len(text) - 2
+        spans = {"head": [0, 3], "tail": [text.rindex(" ", 0, tail) + 1, tail]}
+        lines.append(json.dumps({"text": text, "label": label, **spans}))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.slow
+def test_a_task_of_ones_own_trains_predicts_and_is_loaded(tmp_path, repository):
+    words = [*tiny_runs.SPECIAL, ".", "ada", "born", "for", "in", "london"]
+    words += ["siemens", "was", "works"]
+    start = tiny_runs.save_encoder(
+        tmp_path / "start", words, hidden_dropout_prob=0.0
+    )
+    train = relations(tmp_path / "train.jsonl", 64)
+    test = relations(tmp_path / "test.jsonl", 5)
+    out = tmp_path / "out"
+
+    def relate(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "examples.relations", *arguments],
+            cwd=repository,
+            capture_output=True,
+            text=True,
+        )
+
+    command = [
+        f"--train_file={train}",
+        f"--dev_file={train}",
+        f"--init_checkpoint={start}",
+        f"--output_dir={out}",
+        "--learning_rate=0.01",
+        "--num_train_epochs=20",
+        "--max_seq_length=32",
+        "--do_train",
+        "--do_eval",
+    ]
+    trained = relate(*command)
+    assert trained.returncode == 0, trained.stderr
+    again = relate(*command)
+    assert "has been trained already" in again.stderr
+    predict = [f"--output_dir={out}", f"--test_file={test}", "--do_predict"]
+    predicted = relate(*predict)
+    assert predicted.returncode == 0, predicted.stderr
+    rows = (out / "predictions.jsonl").read_text().splitlines()
+    labels = [json.loads(row)["label"] for row in rows]
+    assert labels == [[*RELATIONS][i % 2] for i in range(5)]
+    tokens = (out / "vocab.txt").read_text().split()
+    assert tokens[-4:] == ["[E1]", "[/E1]", "[E2]", "[/E2]"]
+    # Two entities cannot overlap.
+    line = json.loads(test.read_text().splitlines()[0])
+    test.write_text(json.dumps(line | {"tail": [1, 2]}) + "\n")
+    refused = relate(*predict)
+    assert refused.returncode == 2
+    assert f"{test}:1: head and tail" in refused.stderr.splitlines()[-1]

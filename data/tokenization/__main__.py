@@ -28,14 +28,11 @@ class TokenizationConfig:
     )
 
 
-config_flags.parse_early(TokenizationConfig, __name__)
-
-import foundation.tensorflow_setup  # noqa: F401
-from data.tokenization import vocabulary, wordpiece
-
-
 def main(config: TokenizationConfig) -> None:
     """Prints the tokens of each line as soon as the line is there."""
+    import foundation.tensorflow_setup  # noqa: F401
+    from data.tokenization import vocabulary, wordpiece
+
     switches = dataclasses.asdict(config)
     words = vocabulary.Vocabulary.from_file(switches.pop("vocab_file"))
     tokenizer = wordpiece.Tokenizer(words, **switches)
