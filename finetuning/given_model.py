@@ -22,7 +22,7 @@ from finetuning import flags as flags_lib
 from finetuning import record
 from foundation import config_flags, file_system, hub
 from modeling.config import BertConfig
-from weights import model_directory, pretrained
+from weights import checkpoint_sources, model_directory, pretrained
 
 _CHECKPOINT = "checkpoint"  # TensorFlow's pointer to the last checkpoint.
 
@@ -98,7 +98,7 @@ def find(
         weights = None
     beside = own
     if weights is not None and not is_unfinished:
-        beside = record.RunRecord(_folder(weights))
+        beside = record.RunRecord(folder_of(weights))
     if not flags.do_train:
         flags, changes = flags_lib.with_remembered(flags, beside.flags)
         if changes:
@@ -158,7 +158,7 @@ def read(
     )
     return GivenModel(
         start=_with_plain_tokenizer(start, ()),
-        record=record.RunRecord(_folder(weights)),
+        record=record.RunRecord(folder_of(weights)),
     )
 
 
@@ -176,8 +176,10 @@ def _with_plain_tokenizer(
     return dataclasses.replace(start, tokenizer=tokenizer, config=config)
 
 
-def _folder(weights: str) -> str:
-    return file_system.folder_of(hub.local(weights))
+def folder_of(weights: str) -> str:
+    """Returns the folder of the files beside weights."""
+    folder = file_system.folder_of(hub.local(weights))
+    return checkpoint_sources.snapshot(folder)
 
 
 def _warn_of_other_model(output_dir: str, given: str | None) -> None:

@@ -14,8 +14,9 @@ from data import length_groups
 from data.features import Features
 from data.tokenization import wordpiece
 from finetuning import devices as devices_lib
+from finetuning import given_model
 from finetuning import head as heads
-from foundation import errors, file_system, hub
+from foundation import errors
 from modeling.config import BertConfig
 from training import inference, loop
 from training import strategy as strategies
@@ -113,7 +114,7 @@ class Network:
             )
 
     def _load_files(self, weights: str) -> Sequence[str]:
-        folder = file_system.folder_of(hub.local(weights))
+        folder = given_model.folder_of(weights)
         return self.head.load_files(self.model, folder)
 
     def restore(self, directory: str) -> int:

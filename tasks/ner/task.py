@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import schema, text_files
-from finetuning import given_model
+from finetuning import given_model, typed
 from finetuning import task as tasks
-from foundation import errors
+from foundation import errors, file_system
 from tasks.ner import raw_text, tag_spans, tagging, windowing, word_files
 from tasks.ner.settings import NerFlags
 from weights import task_files
@@ -124,10 +124,7 @@ class Ner(tasks.Task):
     @property
     def title(self) -> str:  # type: ignore[override]
         """See Task: the kind of the tags and their data."""
-        flags, split = self.flags, next(iter(self.sets), None)
-        path = flags.data_dir or flags.train_file
-        if path is None:
-            path = self.sets[split].path if split else flags.output_dir
+        path = self.flags.data_dir or next(iter(self.sets.values())).path
         kind = "tags of words" if self.is_plain else "named entities"
         return f"{kind}: {os.path.basename(path.rstrip('/'))}"
 
@@ -194,14 +191,6 @@ class Ner(tasks.Task):
         """Whether tags do not mark spans."""
         schemes = (self.flags.tag_scheme, tag_spans.scheme_of(self.labels))
         return tag_spans.PLAIN in schemes
-
-    @property
-    def types(self) -> list[str]:
-        """The types of entities; of plain tags, the labels."""
-        if self.is_plain:
-            return list(self.labels)
-        kinds = {tag_spans.split_tag(label)[1] for label in self.labels}
-        return sorted(kinds - {""})
 
     def find_labels(self) -> Sequence[str]:
         """See Task: all tags of the model's scheme for the types."""
@@ -271,21 +260,18 @@ class Ner(tasks.Task):
         scheme = tag_spans.scheme_of(self.labels)
         if tag_spans.PLAIN in (example.scheme, self.flags.tag_scheme):
             scheme = tag_spans.PLAIN
-        tags = [tag_spans.convert_tags(x, scheme) for x in example.tags]
+        tags = [
+            y for x in example.tags for y in tag_spans.convert_tags(x, scheme)
+        ]
         numbers = {label: i for i, label in enumerate(self.labels)}
-        try:
-            return [numbers[tag] for tag in itertools.chain(*tags)]
-        except KeyError:
-            pass
-        pairs = zip(example.label, itertools.chain(*tags), strict=True)
-        word, tag = next(
-            (i, own) for i, (own, tag) in enumerate(pairs) if tag not in numbers
-        )
-        words = list(itertools.chain(*example.sentences))
-        raise errors.InputError(
-            f"{example.where}: tag {tag!r} of {words[word]!r} is none of: "
-            f"{errors.listed(self.labels)}"
-        )
+        words = itertools.chain.from_iterable(example.sentences)
+        for word, tag, ours in zip(words, example.label, tags, strict=True):
+            if ours not in numbers:
+                raise errors.InputError(
+                    f"{example.where}: tag {tag!r} of {word!r} is none of: "
+                    f"{errors.listed(self.labels)}"
+                )
+        return [numbers[tag] for tag in tags]
 
     def encode(self, example: Text) -> list[windowing.Window]:
         """See Task."""
@@ -543,7 +529,8 @@ class Ner(tasks.Task):
             text = "".join(f"{k}: {100 * x:.2f}%\n" for k, x in values.items())
         else:
             # All types of the model, so that all runs have the same metrics.
-            values, score = scores.values(self.types), scores.total.f1
+            types = {tag_spans.split_tag(x)[1] for x in self.labels} - {""}
+            values, score = scores.values(types), scores.total.f1
             text = scores.text()
         return tasks.Evaluation(
             values={**values, "score": score, "loss": loss},
@@ -580,13 +567,17 @@ class Ner(tasks.Task):
             return
         if sys.stdin.isatty():
             sys.stderr.write("Type a text; Ctrl-D ends.\n")
-        for text in _read_text([tasks.STANDARD_INPUT]):
+        where = "standard input"
+        lines = typed.lines(sys.stdin, sys.stdout)
+        for number, line in enumerate(lines, 1):
+            typed_text = file_system.decode(line, where, number).rstrip("\r\n")
+            text = _of_line(f"{where}:{number}", typed_text)
             encoded = tasks.Encoded(self, [text])
             outputs = network.predict(
-                encoded.features, self.flags.predict_batch_size
+                encoded.features, self.flags.predict_batch_size, pads=False
             )
             (entities,) = self.entities(self.tag(encoded, outputs))
-            sys.stdout.write(f"{raw_text.marked(text.line or '', entities)}\n")
+            sys.stdout.write(f"{raw_text.marked(typed_text, entities)}\n")
             sys.stdout.flush()
 
 
@@ -615,11 +606,10 @@ def _read_text(paths: Sequence[str]) -> Iterator[Text]:
     """Yields the lines of raw text."""
     for path in paths:
         for number, line in text_files.lines(path):
-            line = line.rstrip("\r")
-            places = raw_text.split(line)
-            yield Text(
-                f"{path}:{number}",
-                raw_text.words(line, places),
-                line=line,
-                places=places,
-            )
+            yield _of_line(f"{path}:{number}", line.rstrip("\r"))
+
+
+def _of_line(where: str, line: str) -> Text:
+    places = raw_text.split(line)
+    words = raw_text.words(line, places)
+    return Text(where, words, line=line, places=places)

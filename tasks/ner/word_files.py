@@ -127,18 +127,13 @@ def _read_lines(path: str, columns: Columns) -> Iterator[Sentence]:
 
 def _layout(path: str) -> tuple[str, int]:
     """Returns the separator and the number of columns of the first word."""
-    comment = ""  # If all lines are such, they are none.
     for _, line in text_files.lines(path):
         line = line.removeprefix(_BYTE_ORDER_MARK)
-        if not line.strip(" \t\r") or _OPENING.match(line):
-            continue
-        comment = comment or line
-        if not line.startswith("#"):
-            break
-    else:
-        line = comment
-    separator = "\t" if "\t" in line else " "
-    return separator, len(_cells(line, separator))
+        is_word = line.strip(" \t\r") and not _OPENING.match(line)
+        if is_word and not line.startswith("#"):
+            separator = "\t" if "\t" in line else " "
+            return separator, len(_cells(line, separator))
+    raise errors.InputError(f"{path}: has no words")
 
 
 def _cells(line: str, separator: str) -> list[str]:

@@ -47,14 +47,22 @@ def splitter():
 
 
 def check_words(splitter, texts):
-    expected = raw_text_lib.split_lines("", texts)
+    places = list(map(raw_text_lib.split, texts))
     found = splitter(tf.constant(texts))
-    assert found.texts.numpy().tolist() == expected.numbers.tolist()
-    assert found.starts.numpy().tolist() == expected.starts.tolist()
-    assert found.ends.numpy().tolist() == expected.ends.tolist()
+    rows = [
+        (number, *place)
+        for number, sentences in enumerate(places)
+        for sentence in sentences
+        for place in sentence
+    ]
+    columns = (found.texts, found.starts, found.ends)
+    assert (
+        list(zip(*(x.numpy().tolist() for x in columns), strict=False)) == rows
+    )
     words = [x.decode() for x in found.strings.numpy()]
-    assert words == list(expected.sentences.words)
-    splits = expected.sentences.row_splits.tolist()
+    assert words == [texts[i][start:end] for i, start, end in rows]
+    lengths = [len(sentence) for text in places for sentence in text]
+    splits = np.cumsum([0, *lengths]).tolist()
     assert found.sentence_splits.numpy().tolist() == splits
 
 

@@ -85,8 +85,8 @@ def test_tabs_comments_and_chosen_columns(read):
     assert list(found.tags) == ["B-LOC", "O"]
     (found,) = read(text, "1", "none")
     assert found.tags is None
-    (found,) = read("#a\tB-X\n#\tO\n")  # Hashtags only.
-    assert list(found.words) == ["#a", "#"]
+    (found,) = read("#a\tB-X\n#\nb\tO\n")  # A hashtag, and a comment.
+    assert list(found.words) == ["#a", "b"]
 
 
 def test_documents_of_tab_files_may_be_separated_by_spaces(read):
@@ -104,6 +104,7 @@ def test_a_file_of_words_has_no_tags(read):
 
 BAD = {
     "columns": (("a X O\nb O\n",), ":2: 2 column.*raw text .*--text_file"),
+    "comments": (("#a\n#b\n",), "words.txt: has no words"),
     "encoding": (("a O\n\xe9 O\n".encode("latin-1"),), ":2: not UTF-8 text"),
     "no_column": (("\na O\n", None, "2"), "--tag_column=2: .* 2 column"),
     "no_number": (("a O\n", "word"), "--word_column=word: "),
