@@ -153,11 +153,13 @@ def classify(folder: pathlib.Path) -> None:
     )
     lines = (folder / "heldout.jsonl").read_text().splitlines()
     packages = collections.Counter(json.loads(x)["package"] for x in lines)
-    results = json.loads((folder / "classifier/eval_results.json").read_text())
+    results = (folder / "classifier/eval_results.txt").read_text()
+    values = dict(line.split(" = ") for line in results.splitlines())
     most_frequent = packages.most_common(1)[0][1] / packages.total()
+    accuracy = float(values["eval_accuracy"])
     print(
-        f"package of a held-out paragraph: {results['eval_accuracy']:.1%} "
-        f"right; guessing {most_frequent:.1%}"
+        f"package of a held-out paragraph: {accuracy:.1%} right; guessing "
+        f"{most_frequent:.1%}"
     )
 
 

@@ -32,8 +32,6 @@ def value(command: Command, metric: str) -> float:
     if metric == "test_f1":  # conlleval's output, in percent.
         name, pattern, is_fraction = "scores_test.txt", r"FB1: +(\S+)", False
     path = os.path.join(command.flags["output_dir"], name)
-    if features := command.flags.get("features"):
-        path = os.path.join(os.path.dirname(path), "features", features, name)
     match = re.search(pattern, file_system.read(path).decode(), re.MULTILINE)
     if match is None:
         raise errors.InputError(f"{path} has no {metric}")

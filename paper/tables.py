@@ -561,8 +561,9 @@ class Lab:
         for flag in own_flags.keys() & self.scale.finetuning.keys():
             own_flags[flag] = self.scale.finetuning[flag]
         own_flags |= self.scale.flags[program]
-        if "features" in flags:
-            own_flags["lstm_size"] = self.scale.lstm_size
+        if "features" in flags:  # Only a BiLSTM is trained.
+            lstm = {"lstm_size": self.scale.lstm_size, "learning_rate": "1e-3"}
+            own_flags |= lstm
         commands = []
         for seed in seeds or range(1, 1 + self.scale.seeds):
             full_name = f"finetuned/{model.name}/{name or task}/seed{seed}"
