@@ -22,6 +22,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -33,7 +34,7 @@ from data import schema as schemas
 from data import sequences
 from data.tokenization import vocabulary as vocabularies
 from data.tokenization import wordpiece
-from foundation import atomic, errors, file_system, metadata, progress, stamp
+from foundation import atomic, errors, file_system, metadata, progress
 
 FORMAT_VERSION = 2
 SUFFIX = ".json"
@@ -366,51 +367,6 @@ def _join_windows(
     return sequences.join(vocabulary, slices, second_slices), is_cut, counts
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordFile:
-    """A file of records whose sidecar says what they were made from.
-
-    Attributes:
-      path: path of the file; its sidecar is beside it.
-      made_from: the settings that determine the records.
-    """
-
-    path: str
-    made_from: stamp.Stamp
-
-    def is_current(self) -> bool:
-        """Returns whether the file is complete and made from these settings."""
-        sidecar = read_sidecar(self.path)
-        is_current = (
-            sidecar.get("format_version") == FORMAT_VERSION
-            and self.made_from.is_same(sidecar.get("job"))
-            and file_system.is_whole(
-                self.path, sidecar.get("bytes", -1), sidecar.get("crc32", -1)
-            )
-        )
-        if is_current:
-            count = sidecar["records"]
-            logging.info("%s: using its %d records", self.path, count)
-        return is_current
-
-    def begin(self) -> None:
-        """Is called before the records are written: they are not current."""
-        file_system.make_folder(os.path.dirname(self.path))
-        remove_sidecar(self.path)
-
-    def end(self, count: int) -> None:
-        """Writes the sidecar of a file with so many records."""
-        sidecar = {
-            "format_version": FORMAT_VERSION,
-            "records": count,
-            "bytes": file_system.size(self.path),
-            "crc32": file_system.crc32(self.path),
-            "job": self.made_from.to_json(),
-        }
-        write_sidecar(self.path, sidecar)
-        logging.info("%s: %d records written", self.path, count)
-
-
 class FeatureCache:
     """Features of a set that are kept as records in a directory, if any.
 
@@ -440,41 +396,54 @@ class FeatureCache:
           made_from: the JSON values that determine the features, besides schema
             and tokenizer.
         """
-        self._schema = schema
-        self._file = None
-        if directory is None:
-            return
-        described = {
-            feature.name: [feature.dtype, *feature.shape]
-            for feature in schema.features
-        }
+        self._schema, self._path = schema, ""
+        if directory is not None:
+            self._path = os.path.join(directory, f"{name}.tf_record")
         values = {
+            "format_version": FORMAT_VERSION,
             **made_from,
             "tokenizer": tokenizer_recipe(tokenizer),
-            "schema": described,
+            "schema": {x.name: [x.dtype, *x.shape] for x in schema.features},
         }
-        self._file = RecordFile(
-            os.path.join(directory, f"{name}.tf_record"),
-            stamp.facts("records", values),
-        )
+        self._made_from = json.loads(json.dumps(values))
 
     def read(self) -> Features | None:
-        """Returns the features; None if there are no current records."""
-        if self._file is None or not self._file.is_current():
+        """Returns the features; None if there are no current records.
+
+        The records are proved by their size and checksum.
+        """
+        receipt = read_sidecar(self._path) if self._path else {}
+        if receipt.get("made_from") != self._made_from or (
+            not file_system.is_whole(
+                self._path, receipt.get("bytes", -1), receipt.get("crc32", -1)
+            )
+        ):
             return None
-        return read(self._file.path, self._schema)
+        count = receipt.get("records")
+        logging.info("%s: using its %s records", self._path, count)
+        return read(self._path, self._schema)
 
     def notice(self) -> contextlib.AbstractContextManager[None]:
         """Logs a line if its body takes long, which makes the features."""
-        if self._file is None:
+        if not self._path:
             return contextlib.nullcontext()
-        return progress.notice(f"{self._file.path}: tokenizing the texts ...")
+        return progress.notice(f"{self._path}: tokenizing the texts ...")
 
     def write(self, features: Features) -> None:
         """Writes the records, if there is a directory for them."""
-        if self._file is not None:
-            self._file.begin()
-            self._file.end(write(self._file.path, self._schema, features))
+        if not self._path:
+            return
+        file_system.make_folder(os.path.dirname(self._path))
+        remove_sidecar(self._path)
+        count = write(self._path, self._schema, features)
+        receipt = {
+            "records": count,
+            "bytes": file_system.size(self._path),
+            "crc32": file_system.crc32(self._path),
+            "made_from": self._made_from,
+        }
+        write_sidecar(self._path, receipt)
+        logging.info("%s: %d records written", self._path, count)
 
 
 def tokenizer_recipe(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:

@@ -43,7 +43,6 @@ from foundation import errors, file_system
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
 STANDARD_INPUT = "-"
 BLOCK_BYTES = 1 << 20
-HEADER_AGAIN = "the header again, as in files that were joined"
 # Endings of files that have another form than their name.
 _FORM_OF = {"json": "jsonl", "ndjson": "jsonl", "txt": "tsv"}
 _LONGEST_FIELD = 1 << 28
@@ -367,7 +366,7 @@ def _below_header(rows: Iterator[Row]) -> Iterator[Row]:
     if row is None:
         return
     header = row.cells
-    check_header(row.path, header)
+    _check_header(row.path, header)
     for row in rows:
         cells = row.cells or [""]
         if len(header) > 1 and len(cells) == 1 and not cells[0].strip():
@@ -377,25 +376,20 @@ def _below_header(rows: Iterator[Row]) -> Iterator[Row]:
                 f"{row.where}: {len(cells)} columns, but the header has "
                 f"{len(header)}"
             )
-        if is_header_again(cells, header):
-            raise errors.InputError(f"{row.where}: {HEADER_AGAIN}")
+        # In a table of one column, it may be a text.
+        plain = [cell.removeprefix("\ufeff") for cell in cells]
+        if len(cells) > 1 and plain == header:
+            raise errors.InputError(
+                f"{row.where}: the header again, as in files that were joined"
+            )
         yield row._replace(cells=dict(zip(header, cells, strict=True)))
 
 
-def check_header(path: str, header: Sequence[str]) -> None:
+def _check_header(path: str, header: Sequence[str]) -> None:
     """Refuses columns of the same name, one of which would be lost."""
     name = errors.repeated(filter(None, header))
     if name is not None:
         raise errors.InputError(f"{path}: two columns named {name!r}")
-
-
-def is_header_again(cells: Sequence[str], header: Sequence[str]) -> bool:
-    """Returns whether a row repeats the header, with a byte-order mark or not.
-
-    In a table of one column, it may be a text.
-    """
-    plain = [cell.removeprefix("\ufeff") for cell in cells]
-    return len(cells) > 1 and plain == list(header)
 
 
 def _read_json(path: str) -> Iterator[Row]:
@@ -460,7 +454,7 @@ def read_parquet(path: str, column: str | None = None) -> Iterator[Row]:
                 raw, buffer_size=_PARQUET_BYTES, pre_buffer=False
             )
             names = table.schema_arrow.names
-            check_header(path, names)  # One of them would be lost.
+            _check_header(path, names)  # One of them would be lost.
             size, total = file_system.size(path), table.metadata.num_rows
             batches = table.iter_batches(
                 _PARQUET_ROWS, columns=[column] if column in names else None
@@ -483,11 +477,3 @@ _READERS = {
     "jsonl": _read_json,
     "parquet": read_parquet,
 }
-
-
-def require(
-    row: Row, name: str, form: str = "", flag: str | None = None
-) -> Any:
-    """Returns the cell of a named column; see Row.cell."""
-    del form
-    return row.cell(name, flag)
