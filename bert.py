@@ -69,19 +69,19 @@ def _is_file(path: str | None, own: pathlib.Path) -> bool:
 _import_folders()
 
 from foundation import errors  # noqa: E402
-from serving import api  # noqa: E402
+from serving import api, predictors  # noqa: E402
 
 load = api.load
 InputError = errors.InputError
 # What `load` returns, and what its `predict` and `tokenize` return.
 Model = api.Model
-Answer = api.Answer
-Choice = api.Choice
-Classification = api.Classification
-Entity = api.Entity
-Labels = api.Labels
+Answer = predictors.Answer
+Choice = predictors.Choice
+Classification = predictors.Classification
+Entity = predictors.Entity
+Labels = predictors.Labels
 Token = api.Token
-Word = api.Word
+Word = predictors.Word
 
 __all__ = [
     *("load", "InputError", "Model"),

@@ -25,7 +25,7 @@ the masked-LM head or, with --task=sentence_embedding, the encoder is exported:
 
 import dataclasses
 import importlib.util
-from typing import Literal
+from typing import Any, Literal
 
 from foundation import config_flags
 
@@ -204,13 +204,18 @@ def main(config: ExportConfig) -> None:
     saved_model.check_folder(config.output_dir)
     opened = opened_model.OpenedModel(config.model_dir, config.options)
     opened.check_options()
-    graph = task_graphs.make(opened)
-    if config.format == "saved_model":
-        saved_model.save(graph, config.output_dir, precision=config.precision)
-        return
-    from serving import onnx_model
+    graph = task_graphs.make(opened.load())
+    save: Any = saved_model.save
+    if config.format == "onnx":
+        from serving import onnx_model
 
-    onnx_model.save(graph, config.output_dir, precision=config.precision)
+        save = onnx_model.save
+    save(
+        graph,
+        config.output_dir,
+        precision=config.precision,
+        source=opened.description,
+    )
 
 
 def _check_packages() -> None:

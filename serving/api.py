@@ -6,11 +6,10 @@ results are those of the commands, whose code computes them; docs/python.md
 shows every task.
 """
 
-import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 # Before Keras, which imports TensorFlow.
@@ -21,19 +20,10 @@ import keras
 import numpy as np
 from absl import logging
 
-from data import examples
-from data import features as features_lib
-from data.features import Features
-from data.tokenization import plain_wordpiece, vocabulary
 from foundation import atomic, config_flags, errors
-from jobs.task_model import TaskModel
-from serving import keras_layers, opened_model
+from serving import keras_layers, opened_model, predictors
 from serving.opened_model import OpenedModel
-from tasks.classification import outcomes, tables
-from tasks.fill_mask import masked_words
 from tasks.ner import tagging
-from tasks.ner.tagger import Tagger
-from tasks.squad import answering
 from weights import kinds, model_directory, task_files
 
 
@@ -44,116 +34,6 @@ class Token(NamedTuple):
     id: int
     start: int
     end: int
-
-
-class Classification(NamedTuple):
-    """The most probable label, its probability, and those of all labels."""
-
-    label: str
-    score: float
-    probabilities: dict[str, float]
-
-
-class Labels(NamedTuple):
-    """The labels with a probability above 0.5, and those of all labels."""
-
-    labels: list[str]
-    probabilities: dict[str, float]
-
-
-class Choice(NamedTuple):
-    """The number of the best ending, and the probabilities of all."""
-
-    choice: int
-    probabilities: list[float]
-
-
-class Answer(NamedTuple):
-    """An answer, "" for none; `start` and `end` are -1 then.
-
-    `start` and `end` are its characters in the paragraph, which are the answer
-    up to white space; `score` is its probability among `answers`, the best
-    texts with theirs.
-    """
-
-    answer: str
-    score: float
-    start: int
-    end: int
-    answers: list[tuple[str, float]]
-
-
-class Entity(NamedTuple):
-    """An entity, its characters [start, end) in the text, its probability."""
-
-    text: str
-    type: str
-    score: float
-    start: int
-    end: int
-
-
-class Word(NamedTuple):
-    """A token for a [MASK] and its probability."""
-
-    word: str
-    probability: float
-
-
-class _Item(NamedTuple):
-    """What `predict` takes a list of: its name, and a test of one item."""
-
-    name: str
-    fits: Callable[[Any], bool]
-
-    def listed(self, inputs: Any) -> list:
-        """Returns the inputs as a list.
-
-        Raises:
-          InputError: they are no list of such items.
-        """
-        # A table yields the names of its columns, a dictionary its keys.
-        has_names = (
-            isinstance(inputs, str | Mapping | Set)
-            or getattr(inputs, "ndim", 1) != 1
-        )
-        if has_names or not isinstance(inputs, Iterable):
-            raise errors.InputError(f"a list is needed, not {_shown(inputs)}")
-        inputs = list(inputs)
-        for x in inputs:
-            if not self.fits(x):
-                raise errors.InputError(f"{_shown(x)} is not {self.name}")
-        return inputs
-
-
-def _shown(value: Any) -> str:
-    """Returns the beginning of a value, on one line."""
-    return " ".join(repr(value)[:60].split())
-
-
-def _is_text(x: Any) -> bool:
-    return isinstance(x, str)
-
-
-def _is_sequence(x: Any) -> bool:
-    return isinstance(x, Sequence) and not _is_text(x)
-
-
-def _is_pair(x: Any) -> bool:
-    return _is_sequence(x) and len(x) == 2 and all(map(_is_text, x))
-
-
-def _is_choice(x: Any) -> bool:
-    is_pair = _is_sequence(x) and len(x) == 2 and _is_text(x[0])
-    return is_pair and _is_sequence(x[1]) and all(map(_is_text, x[1]))
-
-
-_TEXT = _Item("a text", _is_text)
-_TEXT_OR_PAIR = _Item(
-    "a text or a pair of texts", lambda x: _is_text(x) or _is_pair(x)
-)
-_QUESTION = _Item("a pair (question, paragraph)", _is_pair)
-_CHOICE = _Item("a pair (beginning, [ending, ...])", _is_choice)
 
 
 def load(
@@ -210,7 +90,9 @@ def load(
         option does not fit. The message is one line.
     """
     if not isinstance(path, str | os.PathLike):
-        raise errors.InputError(f"a path of text is needed, not {_shown(path)}")
+        raise errors.InputError(
+            f"a path of text is needed, not {predictors.shown(path)}"
+        )
     options = opened_model.Options(
         task=task,
         max_seq_length=max_seq_length,
@@ -227,44 +109,33 @@ def load(
     )
     opened = opened_model.OpenedModel(os.fspath(path), options)
     opened.check_options()
-    return MODELS[opened.task](opened)
+    return Model(opened)
 
 
 class Model:
-    """What the models of all tasks have.
+    """A model of any task.
 
     Attributes:
-      task: one of the keys of MODELS.
+      task: one of the tasks of `load`.
       max_seq_length: the most tokens of a sequence; longer texts are cut,
         paragraphs are split into windows, and fill_mask refuses longer texts.
       tokenizer: tokenizer of the model.
       labels: names of the outputs of a classifier or tagger, else None.
     """
 
-    labels: list[str] | None = None
-    _task_model: TaskModel  # Of all tasks but fill_mask.
-    _problem_type: str | None = None
-    _windows: features_lib.Windows | None = None
-    _item = _encoded_item = _TEXT_OR_PAIR
-    # What the tokenizer splits, and other tokenizers do not.
-    _bracketed: Sequence[str] = (
-        vocabulary.CLS,
-        vocabulary.SEP,
-        vocabulary.MASK,
-    )
-
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
-        self._options, self._path = opened.options, opened.path
-        self._config = opened.start.config
-        self.task = opened.task
-        self.max_seq_length = opened.max_seq_length
-        self.tokenizer = opened.start.tokenizer
-        self._trained = opened.flags_of_texts
+        self._opened, self._path = opened, opened.path
+        self._loaded = loaded = opened.load()
+        setup = loaded.setup
+        self._predictor = predictors.make(setup, self._run)
+        self.task, self.labels = setup.task, setup.labels
+        self.max_seq_length = setup.max_seq_length
+        self.tokenizer = self._predictor.tokenizer
 
     def __repr__(self) -> str:
         """Names the model, its task, its labels and its size."""
-        config, labels = self._config, ""
+        config, labels = self._loaded.setup.config, ""
         if self.labels:
             labels = f", labels {errors.listed(self.labels)}"
         return (
@@ -273,35 +144,44 @@ class Model:
             f"V={config.vocab_size}, max_seq_length={self.max_seq_length}>"
         )
 
+    def _run(self, features: Any) -> Any:
+        """Computes the model, for its predictor."""
+        task_model = self._loaded.task_model
+        if task_model is None:  # A masked LM, and features of a batch.
+            return self._loaded.model(features).masked_lm_logits
+        batch_size = self._opened.options.batch_size
+        return task_model.predictions(features, batch_size, pads=False)
+
     def predict(self, inputs: Sequence) -> Sequence | np.ndarray:
-        """Returns one result for each input, in order; see the class.
+        """Returns one result for each input, in order.
 
         Args:
           inputs: texts or pairs of texts; of multiple choice (beginning,
             [ending, ...]), of question answering (question, paragraph).
 
+        Returns:
+          classification: Classifications; multilabel: Labels; regression:
+          floats; multiple_choice: Choices; question_answering: Answers;
+          token_classification: a list of Entities for each text; fill_mask: for
+          each text, a list of `top_k` Words for each [MASK];
+          sentence_embedding: float32 [N, size].
+
         Raises:
           InputError: the model cannot read an input.
         """
-        inputs = self._item.listed(inputs)
-        return self._predict(inputs) if inputs else self._no_results()
-
-    def _no_results(self) -> Sequence | np.ndarray:
+        inputs = self._predictor.item.listed(inputs)
+        if inputs:
+            return self._predictor.predict(inputs)
+        if self.task == kinds.SENTENCE_EMBEDDING:
+            size = self._loaded.setup.settings["size"]
+            return np.zeros((0, size), np.float32)
         return []
-
-    def _predict(self, inputs: list) -> Sequence | np.ndarray:
-        raise NotImplementedError
-
-    def _task_outputs(self, inputs: list) -> np.ndarray:
-        """Returns the logits or vectors of inputs, float32 [N, ...]."""
-        (outputs,) = self._task_model.predict(
-            self._features(inputs), self._options.batch_size, pads=False
-        ).values()
-        return outputs
 
     def tokenize(self, texts: Sequence[str]) -> list[list[Token]]:
         """Returns the tokens of texts, without [CLS] and [SEP]."""
-        encoded = self.tokenizer.encode_with_offsets(_TEXT.listed(texts))
+        encoded = self.tokenizer.encode_with_offsets(
+            predictors.A_TEXT.listed(texts)
+        )
         words = self.tokenizer.vocabulary.tokens
         columns = zip(encoded.ids, encoded.starts, encoded.ends, strict=True)
         tokens = [
@@ -324,48 +204,12 @@ class Model:
         Raises:
           InputError: there are no inputs, or one cannot be read.
         """
-        inputs = self._encoded_item.listed(inputs)
+        inputs = self._predictor.encoded_item.listed(inputs)
         if not inputs:
             raise errors.InputError("encode: no inputs")
-        features = self._features(inputs)
+        features = self._predictor.features(inputs)
         length = int(features.lengths.max(initial=0))
         return features.batch(np.arange(len(features)), length)
-
-    def _features(self, texts: list) -> Features:
-        pairs = [(x, "") if isinstance(x, str) else x for x in texts]
-        first, second = map(list, zip(*pairs, strict=True))
-        return self._encoded(first, second)
-
-    def _encoded(
-        self, first: list[str], second: list[str], num_choices: int = 0
-    ) -> Features:
-        """Returns the features of N pairs; warns of what is lost of texts."""
-        statistics = features_lib.TokenizationStatistics()
-        features = features_lib.encode(
-            self.tokenizer,
-            first,
-            second,
-            max_seq_length=self.max_seq_length,
-            num_choices=num_choices,
-            windows=self._windows,
-            statistics=statistics,
-        )
-        if statistics.num_cut:
-            limit = f"max_seq_length={self.max_seq_length} tokens"
-            if self._windows is not None:
-                limit = f"{self._windows.most} windows of {limit}"
-            errors.warn_once(
-                f"{self._path}: a text, perhaps several, has more than {limit} "
-                "and is cut"
-            )
-        for token in self._bracketed:
-            if any(token in text for text in itertools.chain(first, second)):
-                errors.warn_once(
-                    f"{self._path}: a text, perhaps several, contains {token}, "
-                    "which is read as a word in brackets; a pair is given as "
-                    "(text, text)"
-                )
-        return features
 
     @functools.cached_property
     def keras_model(self) -> keras.Model:
@@ -384,23 +228,26 @@ class Model:
         """
         return self.make_keras_model()
 
-    def make_keras_model(
-        self, *, hidden_states: bool = False, attentions: bool = False
-    ) -> keras.Model:
+    def make_keras_model(self, *, hidden_states: bool = False) -> keras.Model:
         """Returns a Keras model with more outputs than `keras_model`.
 
         Args:
           hidden_states: whether "hidden_states" is an output, a list of L + 1
             times [B, S, H]: of the embeddings and of each layer.
-          attentions: whether "attentions" is one, a list of L times [B, N, S,
-            S]: the probabilities of each layer, computed a second time.
         """
+        opened = self._opened
+        others: dict[str, Any] = {}
+        if self.task == kinds.FILL_MASK:
+            others["next_sentence"] = opened.next_sentence()
+            if others["next_sentence"]:
+                others["pooler"] = opened.pooler()
+        elif self.task == kinds.SENTENCE_EMBEDDING:
+            others = {"layer": opened.options.layer, "pooler": opened.pooler()}
         return keras_layers.functional(
-            self._model,
+            self._loaded.model,
             self.task,
             hidden_states=hidden_states,
-            attentions=attentions,
-            **self._encoder_outputs(),
+            **others,
         )
 
     def save(
@@ -418,305 +265,38 @@ class Model:
             a model in the directory.
         """
         directory = os.fspath(directory)
+        if self.task == kinds.SENTENCE_EMBEDDING:
+            raise errors.InputError(
+                f"save {directory}: a sentence_embedding has no head to save; "
+                "convert_checkpoint.py copies encoders"
+            )
         if model_directory.has_model(directory):
             if not overwrite:
                 raise errors.InputError(
                     f"save {directory}: a model is there, and overwrite=False"
                 )
             logging.warning("%s: the model there is replaced", directory)
+        model, flags = self._loaded.model, self._predictor.flags
         model_directory.save(
-            getattr(self._model, "tagger", self._model),  # Of one with a CRF.
+            getattr(model, "tagger", model),  # Of one with a CRF.
             directory,
             self.tokenizer,
             labels=self.labels,
-            problem_type=self._problem_type,
+            problem_type=kinds.BY_EXPORT_NAME[self.task].problem_type,
         )
-        self._save_settings(directory)
-        flags = {**self._trained, **self._flags()}
-        if flags:  # As a training leaves them: commands read texts as now.
+        if self.task == kinds.TOKEN_CLASSIFICATION:
+            tagging.save_crf(model, self.labels or (), directory)
+        if self.task == kinds.QUESTION_ANSWERING:
+            with_negative = bool(flags["version_2_with_negative"])
+            threshold = flags["null_score_diff_threshold"]
+            settings = task_files.SquadSettings(
+                version_2_with_negative=with_negative,
+                null_score_diff_threshold=threshold if with_negative else None,
+            )
+            task_files.write_settings(directory, settings)
+        if flags := {**self._opened.flags_of_texts, **flags}:
+            # As a training leaves them: commands read texts as now.
             atomic.write_json(
                 os.path.join(directory, config_flags.RUN_CONFIG),
                 flags | {"do_train": True},
             )
-
-    def _save_settings(self, directory: str) -> None:
-        """Writes what else the task needs."""
-
-    def _flags(self) -> dict[str, Any]:
-        """Returns flags of commands with which they read texts as this model.
-
-        The other flags of its training are kept.
-        """
-        return {"max_seq_length": self.max_seq_length}
-
-    @property
-    def _model(self) -> Any:
-        return self._task_model.model
-
-    def _encoder_outputs(self) -> dict[str, Any]:
-        """Returns what `functional` needs besides the model."""
-        return {}
-
-
-class SentenceModel(Model):
-    """Labels or rates texts, or pairs of texts.
-
-    It predicts a Classification for each; with several labels per text, Labels;
-    of a regression, a float.
-    """
-
-    _are_pairs: bool | None = None  # Of the training.
-
-    def __init__(self, opened: OpenedModel):
-        """Use `load`."""
-        super().__init__(opened)
-        loaded = opened.sentence_model()
-        self._task_model, self._kind = loaded.task_model, loaded.kind
-        self._windows = loaded.windows
-        self.task = kinds.KINDS[loaded.kind].export_name
-        self._problem_type = kinds.KINDS[loaded.kind].problem_type
-        if "task_name" in self._trained:  # Else they are not known.
-            self._are_pairs = tables.has_pairs(self._trained)
-        if loaded.kind != examples.REGRESSION:
-            self.labels = list(loaded.labels)
-
-    def _features(self, texts: list) -> Features:
-        for x in texts:
-            if isinstance(x, str) == self._are_pairs:
-                given, needed = "a pair of texts", "single texts"
-                if self._are_pairs:
-                    given, needed = "a single text", "pairs of texts"
-                raise errors.InputError(
-                    f"{_shown(x)} is {given}, but {self._path} was trained on "
-                    f"{needed}"
-                )
-        return super()._features(texts)
-
-    def _predict(self, inputs: list) -> list:
-        logits = self._task_outputs(inputs)
-        rows = outcomes.probabilities(self._kind, logits).tolist()
-        if self.labels is None:  # Of a regression.
-            return [row[0] for row in rows]
-        labels, decisions = self.labels, outcomes.decisions(self._kind, logits)
-        named = [dict(zip(labels, row, strict=True)) for row in rows]
-        if self._kind == examples.MULTI_LABEL:
-            return [
-                Labels([labels[i] for i in np.flatnonzero(chosen)], row)
-                for chosen, row in zip(decisions, named, strict=True)
-            ]
-        best = [labels[i] for i in decisions]
-        return [
-            Classification(label, row[label], row)
-            for label, row in zip(best, named, strict=True)
-        ]
-
-
-class MultipleChoiceModel(Model):
-    """Chooses one of K endings.
-
-    It predicts a Choice for each (beginning, endings); K is the same for all.
-    """
-
-    _item = _encoded_item = _CHOICE
-
-    def __init__(self, opened: OpenedModel):
-        """Use `load`."""
-        super().__init__(opened)
-        self._task_model = opened.multiple_choice_model()
-
-    def _predict(self, inputs: list) -> list[Choice]:
-        logits = self._task_outputs(inputs)
-        kind = examples.MULTIPLE_CHOICE
-        rows = outcomes.probabilities(kind, logits).tolist()
-        decisions = outcomes.decisions(kind, logits).tolist()
-        return list(map(Choice, decisions, rows))
-
-    def _features(self, texts: list) -> Features:
-        counts = {len(endings) for _, endings in texts}
-        if len(counts) > 1 or 0 in counts:
-            raise errors.InputError("all need the same number of endings")
-        (count,) = counts
-        return self._encoded(
-            [context for context, _ in texts for _ in range(count)],
-            [ending for _, endings in texts for ending in endings],
-            num_choices=count,
-        )
-
-
-class QuestionAnsweringModel(Model):
-    """Answers questions from paragraphs.
-
-    It predicts an Answer for each (question, paragraph).
-    """
-
-    _item = _QUESTION
-
-    def __init__(self, opened: OpenedModel):
-        """Use `load`."""
-        super().__init__(opened)
-        self._task_model, self._settings = opened.answerer()
-        tokenizer = plain_wordpiece.PlainTokenizer(
-            self.tokenizer.vocabulary, **self.tokenizer.settings
-        )
-        self._answerer = answering.Answerer(tokenizer, self._settings)
-
-    def _predict(self, inputs: list) -> list[Answer]:
-        results = []
-        for entry, answers in self._answerer.answers(inputs, self._outputs):
-            start, end = entry.span or (-1, -1)
-            texts = [(x.text, x.probability) for x in answers.entries]
-            results.append(
-                Answer(entry.text, entry.probability, start, end, texts)
-            )
-        return results
-
-    def _outputs(self, features: Features) -> dict[str, np.ndarray]:
-        batches = self._task_model.predictions(
-            features, self._task_model.config.predict_batch_size, pads=False
-        )
-        return features_lib.by_token(batches, features.row_splits)
-
-    def _save_settings(self, directory: str) -> None:
-        settings = task_files.SquadSettings(
-            version_2_with_negative=bool(
-                self._settings.version_2_with_negative
-            ),
-            null_score_diff_threshold=self._settings.threshold,
-        )
-        task_files.write_settings(directory, settings)
-
-    def _flags(self) -> dict[str, Any]:
-        return config_flags.flat_values(self._settings)
-
-
-class TaggingModel(Model):
-    """Finds entities in texts.
-
-    It predicts a list of Entities for each text.
-    """
-
-    _item = _TEXT
-
-    def __init__(self, opened: OpenedModel):
-        """Use `load`."""
-        super().__init__(opened)
-        self._task_model, self.labels = opened.tagger()
-        self._tagger = Tagger(
-            windows=opened.tagger_windows,
-            tokenizer=self.tokenizer,
-            labels=self.labels,
-            predictions=lambda features: self._task_model.predictions(
-                features, opened.options.batch_size, pads=False
-            ),
-            scores=tagging.scores_of(self._model),
-        )
-
-    def _predict(self, inputs: list) -> list[list[Entity]]:
-        rows = self._tagger(inputs)
-        return [
-            [
-                Entity(
-                    text=x["text"],
-                    type=x["type"],
-                    score=x["probability"],
-                    start=x["start"],
-                    end=x["end"],
-                )
-                for x in row
-            ]
-            for row in rows
-        ]
-
-    def _save_settings(self, directory: str) -> None:
-        tagging.save_crf(self._model, self.labels or (), directory)
-
-    def _flags(self) -> dict[str, Any]:
-        return dataclasses.asdict(self._tagger.windows)
-
-
-class MaskedLanguageModel(Model):
-    """Ranks the words for each [MASK].
-
-    It predicts, for each text, one list of `top_k` Words for each [MASK].
-    """
-
-    _item = _TEXT
-    _bracketed = (vocabulary.CLS, vocabulary.SEP)
-
-    def __init__(self, opened: OpenedModel):
-        """Use `load`."""
-        super().__init__(opened)
-        self.tokenizer = masked_words.MaskTokenizer(
-            self.tokenizer.vocabulary, **self.tokenizer.settings
-        )
-        self._masked_lm = opened.masked_lm()
-        self._next_sentence = opened.next_sentence()
-        self._pooler = opened.pooler() if self._next_sentence else None
-        self._filler = masked_words.MaskFiller(
-            self._masked_lm,
-            self.tokenizer,
-            left_to_right=opened.start.attention == "left_to_right",
-            max_length=opened.max_seq_length,
-        )
-
-    def _predict(self, inputs: list) -> list[list[list[Word]]]:
-        top_k = self._options.top_k
-        return [
-            [[Word(*candidate) for candidate in mask] for mask in masks]
-            for masks in self._filler.fill(inputs, top_k=top_k)
-        ]
-
-    def _flags(self) -> dict[str, Any]:
-        return {}  # All positions, whatever flags say.
-
-    @property
-    def _model(self) -> Any:
-        return self._masked_lm
-
-    def _encoder_outputs(self) -> dict[str, Any]:
-        return {"pooler": self._pooler, "next_sentence": self._next_sentence}
-
-
-class EmbeddingModel(Model):
-    """Maps texts, or pairs of texts, to vectors, float32 [N, size].
-
-    With one kind of pooling and without dense layers, `size` is H.
-    """
-
-    def __init__(self, opened: OpenedModel):
-        """Use `load`."""
-        super().__init__(opened)
-        self._task_model, objective = opened.embedder()
-        self._pooler = opened.pooler()
-        self._vector_size = objective.vector_size
-
-    def _predict(self, inputs: list) -> np.ndarray:
-        return self._task_outputs(inputs)
-
-    def _no_results(self) -> np.ndarray:
-        return np.zeros((0, self._vector_size), np.float32)
-
-    def save(
-        self, directory: str | os.PathLike[str], *, overwrite: bool = True
-    ) -> None:
-        """Is refused: an encoder is the file that it was loaded from."""
-        raise errors.InputError(
-            f"save {os.fspath(directory)}: a sentence_embedding has no head to "
-            "save; convert_checkpoint.py copies encoders"
-        )
-
-    def _encoder_outputs(self) -> dict[str, Any]:
-        return {"layer": self._options.layer, "pooler": self._pooler}
-
-
-# Task -> class of its models.
-MODELS = {
-    "classification": SentenceModel,
-    "regression": SentenceModel,
-    "multilabel": SentenceModel,
-    "multiple_choice": MultipleChoiceModel,
-    "question_answering": QuestionAnsweringModel,
-    "token_classification": TaggingModel,
-    "fill_mask": MaskedLanguageModel,
-    "sentence_embedding": EmbeddingModel,
-}

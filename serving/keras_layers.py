@@ -122,14 +122,10 @@ class Embeddings(_Wrapper):
 
 @_register
 class Block(_Wrapper):
-    """One of the L layers; see layers.TransformerBlock.
+    """One of the L layers; see layers.TransformerBlock."""
 
-    With `has_attentions` it also returns the probabilities of attention,
-    [B, N, S, S], without dropout; they are computed a second time for that.
-    """
-
-    _OPTIONS = "left_to_right", "has_attentions"
-    left_to_right = has_attentions = False
+    _OPTIONS = ("left_to_right",)
+    left_to_right = False
 
     def _make(self, make):
         return layers.TransformerBlock(self.scope, self.bert_config, make)
@@ -139,20 +135,7 @@ class Block(_Wrapper):
         bias = layers.attention_bias(
             input_mask, left_to_right=self.left_to_right, packed=False
         )
-        y = self.inner(x, x, bias, self._dropout_seed(training))
-        if not self.has_attentions:
-            return y
-        return y, self._probabilities(x, bias)
-
-    def _probabilities(self, x, bias):
-        attention, size = self.inner.attention, self.bert_config.hidden_size
-        count = self.bert_config.num_attention_heads
-        batch, length, _ = ops.shape(x)
-        shape = (batch, length, count, size // count)
-        query = ops.reshape(attention.query(x), shape)  # [B, S, N, D]
-        key = ops.reshape(attention.key(x), shape)
-        scores = ops.einsum("bqnd,bknd->bnqk", query, key)
-        return layers.softmax(scores * (size // count) ** -0.5, bias)
+        return self.inner(x, x, bias, self._dropout_seed(training))
 
 
 @_register
@@ -290,18 +273,14 @@ class _Encoder:
 
     Attributes:
       states: L + 1 times float [B, S, H]; the embeddings come first.
-      attentions: L times [B, N, S, S]; [] unless they are asked for.
       table: the embeddings of words, if they are asked for.
     """
 
-    def __init__(
-        self, bert: Any, inputs: list, *, has_table: bool, has_attentions: bool
-    ):
+    def __init__(self, bert: Any, inputs: list, *, has_table: bool):
         """Applies the embeddings and the blocks of `bert`, a BertEncoder."""
         ids, self.mask, segments = inputs
         self.config = bert.config
         self.is_left_to_right = bert.attention == "left_to_right"
-        self.attentions: list = []
         embeddings = self.wrap(
             Embeddings,
             bert.embeddings,
@@ -320,11 +299,7 @@ class _Encoder:
                 f"bert/encoder/layer_{i}",
                 name=f"layer_{i}",
                 left_to_right=self.is_left_to_right,
-                has_attentions=has_attentions,
             )(x, self.mask)
-            if has_attentions:
-                x, attentions = x
-                self.attentions.append(attentions)
             self.states.append(x)
 
     def wrap(self, wrapper: type, inner: Any, scope: str, **options) -> Any:
@@ -364,7 +339,6 @@ def functional(
     pooler: layers.Dense | None = None,
     next_sentence: heads.ScoreHead | None = None,
     hidden_states: bool = False,
-    attentions: bool = False,
 ) -> keras.Model:
     """Returns a functional Keras model with the variables of a model.
 
@@ -380,8 +354,6 @@ def functional(
         next_sentence_logits, too.
       hidden_states: whether the states after the embeddings and after each
         layer are an output, a list of L + 1 times [B, S, H].
-      attentions: whether the probabilities of attention are an output, a list
-        of L times [B, N, S, S].
 
     Raises:
       InputError: the model pools windows.
@@ -403,7 +375,6 @@ def functional(
         getattr(model, "bert", model),
         features,
         has_table=masked_lm is not None,
-        has_attentions=attentions,
     )
     outputs: dict[str, Any] = {}
     if masked_lm is not None:
@@ -433,8 +404,6 @@ def functional(
             outputs["pooled_output"] = encoder.pool(pooler)
     if hidden_states:
         outputs["hidden_states"] = encoder.states
-    if attentions:
-        outputs["attentions"] = encoder.attentions
     return keras.Model(inputs, outputs, name=name)
 
 

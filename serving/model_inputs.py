@@ -283,33 +283,3 @@ def token_outputs(
         outputs.concat(), tf.gather(lengths, order)
     )
     return tf.gather(values, tf.argsort(order)).values
-
-
-def for_any_count(
-    function: Callable[..., dict[str, tf.Tensor]],
-) -> Callable[..., dict[str, tf.Tensor]]:
-    """Returns the function for batches of any size, 0 included.
-
-    It calls the function with one row of zeros or empty texts if there is none,
-    because a model cannot reshape tensors without elements.
-
-    Args:
-      function: maps tensors [B, ...], given by name, to tensors [B, ...].
-    """
-
-    def call(**tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        count = tf.shape(next(iter(tensors.values())))[0]
-        missing = tf.maximum(1 - count, 0)
-        padded = {}
-        for name, tensor in tensors.items():
-            # An empty row has one element, even if other axes have none.
-            rest = tf.maximum(tf.shape(tensor)[1:], missing)
-            given = tf.reshape(tensor, tf.concat([[count], rest], 0))
-            shape = tf.concat([[missing], rest], 0)
-            empty = tf.zeros([], tensor.dtype)
-            padded[name] = tf.concat([given, tf.fill(shape, empty)], 0)
-            padded[name].set_shape(tensor.shape)
-        outputs = function(**padded)
-        return {name: value[:count] for name, value in outputs.items()}
-
-    return call

@@ -13,7 +13,6 @@ writes nothing if they differ.
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,14 +25,13 @@ from onnxruntime.quantization import quant_utils
 
 from foundation import atomic, errors
 from serving import (
+    exported,
     onnx_graph,
     onnx_names,
     saved_model,
-    served_model,
     text_graph,
 )
-from tasks.ner import tagging
-from weights import kinds, model_directory, tokenizer_files
+from weights import kinds
 
 # Of the largest logit, at least of 1; rounding alone gives 1e-6.
 _FLOAT_BOUND = 1e-4
@@ -48,6 +46,7 @@ def save(
     directory: str,
     *,
     precision: str,
+    **values: Any,
 ) -> None:
     """Writes the directory; an earlier export in it is replaced.
 
@@ -55,55 +54,43 @@ def save(
       graph: the task; its outputs are what those of the file must equal.
       directory: a path on a disk.
       precision: "float32" or "int8".
+      **values: further values of export.json.
 
     Raises:
       InputError: the model cannot be written, the outputs of the file differ
         from those of the model, or the directory holds something else.
     """
     saved_model.check_folder(directory)
-    opened = graph.opened
-    config, num_layers = opened.start.config, None
-    if opened.modules is not None:  # An encoder.
-        num_layers = opened.options.layer % config.num_hidden_layers + 1
-        config = dataclasses.replace(config, num_hidden_layers=num_layers)
-    model = onnx_graph.make(
-        graph.model,
-        num_layers=num_layers,
-        modules=opened.modules,
-    )
-    kind = kinds.BY_EXPORT_NAME[graph.task]
-    description = saved_model.describe(graph, precision) | {
-        "format": "onnx",
-        "onnx": onnx.__version__,
-    }
+    setup, num_layers, modules = graph.setup, None, None
+    if setup.task == kinds.SENTENCE_EMBEDDING:
+        modules = graph.objective.modules
+        count = setup.config.num_hidden_layers
+        num_layers = setup.settings["layer"] % count + 1
+        setup = dataclasses.replace(
+            setup,
+            config=dataclasses.replace(
+                setup.config, num_hidden_layers=num_layers
+            ),
+        )
+    model = onnx_graph.make(graph.model, num_layers=num_layers, modules=modules)
     with atomic.replacing_folder(directory) as temporary:
         os.makedirs(temporary, exist_ok=True)
         path = os.path.join(temporary, onnx_names.MODEL)
         _write(model, path, precision)
         _check(graph, path, precision)
-        model_directory.write_configs(
+        exported.write(
             temporary,
-            config,
-            model_directory.Settings(
-                architecture=kind.architecture or "BertModel",
-                attention=opened.start.attention,
-                labels=graph.labels,
-                problem_type=kind.problem_type,
-                pad_token_id=graph.tokenizer.vocabulary.pad_id,
-            ),
+            setup,
+            graph.model,
+            list(graph.inputs),
+            precision=precision,
+            format="onnx",
+            onnx=onnx.__version__,
+            **values,
         )
-        tokenizer_files.save(
-            graph.tokenizer,
-            temporary,
-            max_length=config.max_position_embeddings,
-        )
-        if graph.task == kinds.TOKEN_CLASSIFICATION:
-            tagging.save_crf(graph.model, graph.labels or (), temporary)
         atomic.write_text(
-            os.path.join(temporary, "README.md"), _readme(model, description)
-        )
-        atomic.write_json(
-            os.path.join(temporary, served_model.DESCRIPTION), description
+            os.path.join(temporary, "README.md"),
+            _readme(model, graph, precision),
         )
     text = "exported; to serve it: serve.py --engine=onnxruntime --models=%s"
     logging.info(text, directory)
@@ -171,7 +158,7 @@ def _check(graph: text_graph.TextGraph, path: str, precision: str) -> None:
     if not is_equal:  # Also for NaN.
         raise errors.InputError(
             f"--precision={precision}: the outputs of {onnx_names.MODEL} "
-            f"differ from those of {graph.opened.path} by {largest:.2g}, "
+            f"differ from those of {graph.setup.name} by {largest:.2g}, "
             f"{relative:.2g} of their size, so it is not written"
         )
 
@@ -181,12 +168,12 @@ def _random_features(graph: text_graph.TextGraph) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
     length = min(_CHECKED_LENGTH, graph.max_seq_length)
     shape = [_CHECKED_ROWS, length]
-    if graph.task == "multiple_choice":
+    if graph.has_sequences:
         shape.insert(1, 2)
     lengths = random.integers(1, length + 1, shape[:-1])
     lengths.flat[0] = length
     mask = (np.arange(length) < lengths[..., None]).astype(np.int32)
-    config, words = graph.opened.start.config, graph.tokenizer.vocabulary
+    config, words = graph.setup.config, graph.tokenizer.vocabulary
     segments = random.integers(0, min(2, config.type_vocab_size), shape)
     return {
         "input_ids": random.integers(0, len(words), shape) * mask,
@@ -213,20 +200,22 @@ Precision: {precision}. `export.json` describes the model, `vocab.txt` and
 """
 
 
-def _readme(model: onnx.ModelProto, description: Mapping[str, Any]) -> str:
+def _readme(
+    model: onnx.ModelProto, graph: text_graph.TextGraph, precision: str
+) -> str:
     """Returns the README of the directory."""
 
     def axes(info):
         dims = info.type.tensor_type.shape.dim
         return ", ".join(x.dim_param or str(x.dim_value) for x in dims)
 
-    labels = description["labels"]
+    labels = graph.setup.labels
     return _README.format(
-        task=description["task"].replace("_", " "),
+        task=graph.setup.task.replace("_", " "),
         axes=axes(model.graph.input[0]),
         outputs=", ".join(
             f"`{info.name}` [{axes(info)}]" for info in model.graph.output
         ),
         labels=f"Labels: `{'`, `'.join(labels)}`.\n" if labels else "",
-        precision=description["precision"],
+        precision=precision,
     )

@@ -11,18 +11,20 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from data import examples, features
+from data import examples
 from foundation import config_flags, errors
 from jobs import assembly, run_config
 from jobs import source as source_lib
 from jobs.task_model import Builder, Objective, TaskModel
-from modeling import heads, layers, models, variables
+from modeling import heads, layers, variables
 from modeling.config import BertConfig
+from serving import predictors
+from tasks.classification import tables
 from tasks.classification.objective import ClassificationObjective
 from tasks.classification.settings import windows_of
 from tasks.features import feature_extraction
 from tasks.ner import heads as taggers
-from tasks.ner import tagging, windowing
+from tasks.ner import tagging
 from tasks.squad import heads as squad_heads
 from tasks.squad.settings import AnswerSettings
 from tasks.squad.task import check_threshold
@@ -130,38 +132,20 @@ class Options:
             )
 
 
-class SentenceModel(NamedTuple):
-    """A model of sentences or pairs.
+class Loaded(NamedTuple):
+    """A model with the weights of its checkpoint.
 
     Attributes:
-      task_model: the model.
-      kind: one of data.examples.
-      labels: the names of its outputs.
-      windows: how long texts are divided; None if they are cut.
+      setup: what is known of it.
+      objective: what it computes.
+      task_model: the Keras model and its predictions; None of a masked LM.
+      model: the Keras model.
     """
 
-    task_model: TaskModel
-    kind: str
-    labels: Sequence[str]
-    windows: features.Windows | None
-
-
-class _SpanObjective(squad_heads.SpanHead):
-    """The head of question answering as jobs.task_model takes it."""
-
-    stored: Mapping[str, Any] = {}
-
-    def __init__(self, config: BertConfig):
-        self.config = config
-
-    def make_model(self, **options: Any) -> Any:
-        """Makes the model with random weights."""
-        return self.build(self.config, **options)
-
-    def load_files(self, model: Any, folder: str) -> Sequence[str]:
-        """Returns (): all weights are in one file."""
-        del model, folder
-        return ()
+    setup: predictors.Setup
+    objective: Any
+    task_model: TaskModel | None
+    model: Any
 
 
 class OpenedModel:
@@ -322,8 +306,56 @@ class OpenedModel:
         )
         return known.with_names(list(labels) if labels else None)
 
-    def sentence_model(self) -> SentenceModel:
-        """Returns a sentence model.
+    def load(self) -> Loaded:
+        """Loads the model with its head.
+
+        Raises:
+          InputError: the model has no such head, or an option does not fit.
+        """
+        task = kinds.BY_EXPORT_NAME[self.task]
+        if self.task == kinds.FILL_MASK:
+            dtype = assembly.dtype_policy(self.config.devices)
+            model, _ = pretrained.load_masked_lm(self.path, dtype)
+            setup = self._setup(settings={"top_k": self.options.top_k})
+            return Loaded(setup, None, None, model)
+        if self.task == kinds.SENTENCE_EMBEDDING:
+            setup, objective = self._embedder()
+            task_model = self._build(objective)
+            pretrained.assign(
+                task_model.model,
+                self.start.init_checkpoint,
+                tokenizer=self.start.tokenizer,
+            )
+            return Loaded(setup, objective, task_model, task_model.model)
+        if self.task == kinds.QUESTION_ANSWERING:
+            setup, objective = self._answerer()
+        elif self.task == kinds.TOKEN_CLASSIFICATION:
+            setup, objective = self._tagger()
+        elif task.name == examples.MULTIPLE_CHOICE:
+            setup = self._setup()
+            objective = ClassificationObjective(
+                config=self.start.config, kind=task.name, labels=()
+            )
+        else:
+            setup, objective = self._sentences()
+        task_model = self._load(objective)
+        if setup.task == kinds.TOKEN_CLASSIFICATION:
+            scores = tagging.scores_of(task_model.model)
+            setup = dataclasses.replace(setup, scores=scores)
+        return Loaded(setup, objective, task_model, task_model.model)
+
+    def _setup(self, **values: Any) -> predictors.Setup:
+        return predictors.Setup(
+            name=self.path,
+            config=self.start.config,
+            tokenizer=self.start.tokenizer,
+            max_seq_length=self.max_seq_length,
+            left_to_right=self.start.attention == "left_to_right",
+            **({"task": self.task} | values),
+        )
+
+    def _sentences(self) -> tuple[predictors.Setup, Any]:
+        """Returns the setup and the objective of a sentence model.
 
         Raises:
           InputError: the model is none, or is of another kind.
@@ -338,46 +370,39 @@ class OpenedModel:
                 f"{self.path}: has not been trained for this task "
                 f"({_SCORES} is missing; in Python, new_head=True adds it)"
             )
-        if kind != examples.REGRESSION:
+        is_regression = kind == examples.REGRESSION
+        if not is_regression:
             known.check()
         labels = known.labels
         if not labels and self.options.new_head:
-            if kind != examples.REGRESSION:
+            if not is_regression:
                 raise errors.InputError("new_head: labels= names its classes")
             labels = examples.unnamed(1)
         elif not labels:
             count = self.source.tensors[_SCORES].shape[0]
             labels = examples.unnamed(count)
-        outputs = () if kind == examples.REGRESSION else labels
         pooling, windows = windows_of(self.trained, self.max_seq_length) or (
             None,
             None,
         )
-        return SentenceModel(
-            self._load_kind(kind, outputs, pooling), kind, labels, windows
+        has_pairs = self.options.text_pair
+        if has_pairs is None and "task_name" in self.flags_of_texts:
+            has_pairs = tables.has_pairs(self.trained)
+        setup = self._setup(
+            task=kinds.KINDS[kind].export_name,
+            labels=None if is_regression else list(labels),
+            settings={"windows": list(windows)} if windows else {},
+            are_pairs=has_pairs,
         )
-
-    def multiple_choice_model(self) -> TaskModel:
-        """Returns a model that scores each of several endings."""
-        return self._load_kind(examples.MULTIPLE_CHOICE, ())
-
-    def _load_kind(
-        self,
-        kind: str,
-        labels: Sequence[str],
-        window_pooling: str | None = None,
-    ) -> TaskModel:
-        """Returns the model of a kind of data.examples."""
-        objective: Any = ClassificationObjective(
+        return setup, ClassificationObjective(
             config=self.start.config,
             kind=kind,
-            labels=labels,
-            window_pooling=window_pooling,
+            labels=() if is_regression else labels,
+            window_pooling=pooling,
         )
-        return self._load(objective)
 
-    def tagger(self) -> tuple[TaskModel, list[str]]:
-        """Returns a tagger, with its CRF if it has one, and its labels.
+    def _tagger(self) -> tuple[predictors.Setup, Any]:
+        """Returns the setup and the objective of a tagger.
 
         Raises:
           InputError: the model has no labels.
@@ -390,22 +415,17 @@ class OpenedModel:
                 f"{self.path}: its config has no labels; --label_names (in "
                 "Python: labels=) names them"
             )
+        context = "maximal" if self.options.document_context else "none"
+        setup = self._setup(
+            labels=list(labels), settings={"document_context": context}
+        )
         head = taggers.head_of(
             labels, has_crf=tagging.has_crf(self.source.folder)
         )
-        objective: Any = _HeadObjective(head, self.start.config)
-        return self._load(objective), list(labels)
+        return setup, _HeadObjective(head, self.start.config)
 
-    @property
-    def tagger_windows(self) -> windowing.Windows:
-        """How a tagger reads texts."""
-        has_context = self.options.document_context
-        return windowing.Windows(
-            self.max_seq_length, "maximal" if has_context else "none"
-        )
-
-    def answerer(self) -> tuple[TaskModel, AnswerSettings]:
-        """Returns a model of SQuAD, and how it answers.
+    def _answerer(self) -> tuple[predictors.Setup, Any]:
+        """Returns the setup and the objective of a model of SQuAD.
 
         Raises:
           InputError: options.squad has an unknown flag, or max_seq_length is
@@ -438,35 +458,31 @@ class OpenedModel:
             )
         except ValueError as error:
             raise errors.InputError(str(error)) from error
-        return self._load(_SpanObjective(self.start.config)), settings
+        setup = self._setup(settings=settings.besides_length)
+        return setup, _HeadObjective(squad_heads.SpanHead(), self.start.config)
 
-    def masked_lm(self) -> models.PretrainingModel:
-        """Returns the model with its masked-LM head."""
-        dtype = assembly.dtype_policy(self.config.devices)
-        model, _ = pretrained.load_masked_lm(self.path, dtype)
-        return model
-
-    def embedder(
-        self,
-    ) -> tuple[TaskModel, feature_extraction.ExtractionObjective]:
-        """Returns the encoder, which predicts vectors, and its objective.
+    def _embedder(self) -> tuple[predictors.Setup, Any]:
+        """Returns the setup and the objective of an encoder.
 
         Raises:
           InputError: the dense layers of sentence-transformers do not fit.
         """
-        start, options = self.start, self.options
-        assert self.modules is not None  # The task is sentence_embedding.
+        modules, config = self.modules, self.start.config
+        assert modules is not None  # The task is sentence_embedding.
+        layer = self.options.layer
         objective = feature_extraction.ExtractionObjective(
-            feature_extraction.parse_layers(str(options.layer), start.config),
-            self.modules,
-            start.config,
+            feature_extraction.parse_layers(str(layer), config), modules, config
         )
-        _ = objective.vector_size  # Refuses modules that differ.
-        task_model = self._build(objective)
-        pretrained.assign(
-            task_model.model, start.init_checkpoint, tokenizer=start.tokenizer
+        setup = self._setup(
+            settings={
+                "layer": layer,
+                "pooling": modules.pooling,
+                "normalize": modules.normalize,
+                # Refuses modules that differ.
+                "size": objective.vector_size,
+            }
         )
-        return task_model, objective
+        return setup, objective
 
     def pooler(self) -> layers.Dense | None:
         """Returns the pooler of a model without a head, if it has one."""
@@ -529,11 +545,12 @@ def _task_of(model_dir: str, source: checkpoint_sources.Source) -> str:
 class _HeadObjective:
     """A head of a task, as jobs.task_model calls it."""
 
-    def __init__(self, head: Any, config: Any):
+    def __init__(self, head: Any, config: BertConfig):
         self._head, self._config = head, config
         self.per_token = head.per_token
         self.predict, self.load_files = head.predict, head.load_files
-        self.stored = {"labels": head.labels}
+        self.stored = {"labels": head.labels} if head.labels else {}
 
     def make_model(self, **options: Any) -> Any:
+        """Makes the model with random weights."""
         return self._head.build(self._config, **options)

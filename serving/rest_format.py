@@ -10,7 +10,7 @@ with one output returns values without its name. Bytes that are not UTF-8 are
 written as {"b64": "..."} in both directions.
 
 Results by row have no padding; results by column are padded to the longest row
-of the request, with "", 0 or -1 as in the exported model.
+of the request, with "", 0 or, of places in a text, -1.
 """
 
 import base64
@@ -24,9 +24,10 @@ import numpy as np
 
 from foundation import errors
 from serving import served_model
-from weights import kinds
 
 _KEYS = {"signature_name", "instances", "inputs"}
+# Output -> its value in padding, if that is neither "" nor 0.
+_FILLS = {"start": -1, "end": -1}
 
 
 class Request(NamedTuple):
@@ -203,107 +204,87 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def response(
-    rows: Mapping[str, Sequence[np.ndarray]],
-    *,
-    by_row: bool,
-    task: str | None = None,
-) -> bytes:
+def response(rows: Sequence[Mapping[str, Any]], *, by_row: bool) -> bytes:
     """Returns the body of a response.
 
     Args:
-      rows: output's name -> one array for each row, as `servable.join` makes
-        it.
+      rows: output's name -> a JSON value or an array, for each row.
       by_row: whether the request was by row.
-      task: the task of the model, whose outputs may be padded; None if it is
-        not known.
     """
-    kind = kinds.BY_EXPORT_NAME.get(task or "")
-    fills = kind.fills if kind else {}
-    names = [name for name in kind.row_lists if name in rows] if kind else []
-    if names:
-        lists = list(zip(*(rows[name] for name in names), strict=True))
-        # The answer "" has a probability, padding has none.
-        sizes = [
-            max(
-                _num_real(x, fills.get(name, 0))
-                for name, x in zip(names, values, strict=True)
-            )
-            for values in lists
-        ]
-        cut = {
-            name: [x[:size] for x, size in zip(rows[name], sizes, strict=True)]
-            for name in names
-        }
-        rows = {**rows, **cut}
+    names = list(rows[0])
     if by_row:
-        columns = {key: [*map(_json, x)] for key, x in rows.items()}
-        result = [
-            dict(zip(columns, values, strict=True))
-            for values in zip(*columns.values(), strict=True)
-        ]
-        if len(columns) == 1:
-            (result,) = columns.values()
-        return b'{"predictions": %s}' % _list(result)
-    outputs = {
-        key: _list(_json(_stack(x, fills.get(key, 0))))
-        for key, x in rows.items()
+        values = [*rows]
+        if len(names) == 1:
+            values = [row[names[0]] for row in rows]
+        return b'{"predictions": %s}' % _list(values)
+    columns = {
+        name: _padded([row[name] for row in rows], name) for name in names
     }
+    outputs = {name: _list(column) for name, column in columns.items()}
     if len(outputs) == 1:
         return b'{"outputs": %s}' % next(iter(outputs.values()))
     named = [b"%s: %s" % (_encoded(key), x) for key, x in outputs.items()]
     return b'{"outputs": {%s}}' % b", ".join(named)
 
 
-def _list(rows: Sequence[Any]) -> bytes:
+def _list(values: Sequence[Any]) -> bytes:
     """Returns the JSON of a list.
 
-    Row by row: other threads can run between the rows, but not while one call
+    Value by value: other threads can run between them, but not while one call
     encodes them all.
     """
-    return b"[%s]" % b", ".join(map(_encoded, rows))
+    return b"[%s]" % b", ".join(map(_encoded, values))
 
 
 def _encoded(value: Any) -> bytes:
-    return msgspec.json.encode(value)
+    return msgspec.json.encode(value, enc_hook=_listed)
 
 
-def _num_real(values: np.ndarray, fill: int) -> int:
-    """Returns the number of entries before padding, along the first axis."""
-    entries = np.nonzero(values != _padding(values, fill))[0]
-    return int(entries.max(initial=-1)) + 1
-
-
-def _padding(values: np.ndarray, fill: int) -> Any:
-    """Returns the value of an output in padding; texts have ""."""
-    return b"" if values.dtype == object else fill
-
-
-def _stack(rows: Sequence[np.ndarray], fill: int) -> np.ndarray:
-    """Joins rows to one array; the shorter ones are padded."""
-    shape = np.max([row.shape for row in rows], axis=0).astype(int)
-    stacked = np.full(
-        [len(rows), *shape], _padding(rows[0], fill), rows[0].dtype
-    )
-    for number, row in enumerate(rows):
-        # With "...", the cell gets the text in an array without axes, not the
-        # array.
-        cells: tuple[Any, ...] = (number, *map(slice, row.shape), ...)
-        stacked[cells] = row
-    return stacked
-
-
-def _json(values: np.ndarray) -> Any:
-    """Returns numbers and texts in nested lists."""
-    if values.dtype != object:
-        return values.tolist()
-    return _texts(values.tolist())
+def _listed(value: Any) -> Any:
+    """Returns an array, or a number of NumPy, as JSON values."""
+    return _texts(value.tolist()) if value.dtype == object else value.tolist()
 
 
 def _texts(values: Any) -> Any:
     if isinstance(values, list):
         return [_texts(x) for x in values]
+    if not isinstance(values, bytes):
+        return values
     try:
         return values.decode("utf-8")
     except UnicodeDecodeError:
         return {"b64": base64.b64encode(values).decode("ascii")}
+
+
+def _padded(values: list, name: str) -> list:
+    """Returns rows with lists of one length, padded with "", 0 or -1."""
+    if hasattr(values[0], "dtype"):
+        if len({x.shape for x in values}) == 1:
+            return values
+        values = [_listed(x) for x in values]
+    sizes: list[int] = []
+
+    def measure(value: Any, depth: int) -> Any:
+        """Returns a leaf, if there is one."""
+        if not isinstance(value, list):
+            return value
+        if len(sizes) == depth:
+            sizes.append(0)
+        sizes[depth] = max(sizes[depth], len(value))
+        leaves = [measure(x, depth + 1) for x in value]
+        return next((x for x in leaves if x is not None), None)
+
+    leaves = [measure(x, 0) for x in values]
+    leaf = next((x for x in leaves if x is not None), 0)
+    fill: Any = "" if isinstance(leaf, str) else _FILLS.get(name, 0)
+
+    def filled(value: Any, depth: int) -> Any:
+        if depth == len(sizes):
+            return value
+        value = [filled(x, depth + 1) for x in value]
+        nothing = fill
+        for size in reversed(sizes[depth + 1 :]):
+            nothing = [nothing] * size
+        return value + [nothing] * (sizes[depth] - len(value))
+
+    return [filled(x, 0) for x in values]

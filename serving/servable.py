@@ -80,6 +80,10 @@ class Part(NamedTuple):
     length_class: int
 
 
+# Output's name -> a JSON value or an array, for each row.
+Rows = Sequence[Mapping[str, Any]]
+
+
 class _Waiting(NamedTuple):
     """A part that waits for its batch."""
 
@@ -119,7 +123,7 @@ class Servable:
         self._batching = batching
         self.num_batches = 0
         # Longer texts are cut, or split into windows of this length.
-        longest = model.description.get("max_seq_length") or _LENGTH_CLASSES[-1]
+        longest = model.max_seq_length or _LENGTH_CLASSES[-1]
         self._bounds = [
             bound
             for bound in _LENGTH_CLASSES
@@ -133,18 +137,13 @@ class Servable:
 
     @property
     def task(self) -> str | None:
-        """The task in export.json; None without that file."""
-        return self.model.description.get("task")
+        """The model's task; None of other programs' models."""
+        return self.model.task
 
     @property
     def signatures(self) -> Mapping[str, served_model.Signature]:
         """The functions of the model."""
         return self.model.signatures
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """The signatures in the JSON form of TensorFlow Serving."""
-        return self.model.metadata
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
@@ -188,7 +187,7 @@ class Servable:
         try:
             self.model.predict(signature_name, inputs)
         except errors.InputError as error:
-            if self.model.description:
+            if self.model.task:
                 raise
             logging.warning("%s: not prepared: %s", self.name, error)
             return
@@ -221,7 +220,7 @@ class Servable:
 
     async def predict(
         self, signature_name: str, parts: Sequence[Part]
-    ) -> list[dict[str, np.ndarray]]:
+    ) -> list[Rows]:
         """Computes the parts of a request, together with those of others.
 
         Args:
@@ -229,7 +228,7 @@ class Servable:
           parts: what `split` has returned.
 
         Returns:
-          For each part, output's name -> array [n, ...].
+          The rows of each part.
 
         Raises:
           InputError: the model refuses a row; the line has its number in the
@@ -328,8 +327,8 @@ class Servable:
 
 def _outcomes(
     model: served_model.Model, signature_name: str, parts: Sequence[Part]
-) -> list[dict[str, np.ndarray] | Exception]:
-    """Computes parts in one batch; returns outputs or an error for each.
+) -> list[Rows | Exception]:
+    """Computes parts in one batch; returns rows or an error for each.
 
     If a batch fails, each part is computed by itself: a row of another request
     may be the cause.
@@ -341,7 +340,7 @@ def _outcomes(
             name: np.concatenate([part.inputs[name] for part in parts])
             for name in parts[0].inputs
         }
-        outputs = model.predict(signature_name, joined)
+        rows = model.predict(signature_name, joined)
     except Exception as error:
         if len(parts) > 1:
             return [_outcomes(model, signature_name, [x])[0] for x in parts]
@@ -349,10 +348,7 @@ def _outcomes(
             return [errors.InputError(_in_request(str(error), parts[0].rows))]
         return [error]
     ends = [0, *itertools.accumulate(len(part.rows) for part in parts)]
-    return [
-        {name: x[first:end] for name, x in outputs.items()}
-        for first, end in itertools.pairwise(ends)
-    ]
+    return [rows[first:end] for first, end in itertools.pairwise(ends)]
 
 
 def _in_request(line: str, rows: np.ndarray) -> str:
@@ -369,26 +365,17 @@ def _in_request(line: str, rows: np.ndarray) -> str:
 
 
 def join(
-    parts: Sequence[Part], results: Sequence[Mapping[str, np.ndarray]]
-) -> dict[str, list[np.ndarray]]:
-    """Returns output's name -> one array for each row of the request.
+    parts: Sequence[Part], results: Sequence[Rows]
+) -> list[Mapping[str, Any]]:
+    """Returns the rows of a request in its order.
 
     Args:
       parts: what `Servable.split` has returned.
       results: what `Servable.predict` has returned for them.
     """
-    rows = np.concatenate([part.rows for part in parts])
-    order = np.argsort(rows)
-    joined = {}
-    for name in results[0]:
-        # With "...", the row of a vector is an array, too.
-        values = [
-            result[name][i, ...]
-            for part, result in zip(parts, results, strict=True)
-            for i in range(len(part.rows))
-        ]
-        joined[name] = [values[i] for i in order]
-    return joined
+    numbers = np.concatenate([part.rows for part in parts])
+    rows = list(itertools.chain.from_iterable(results))
+    return [rows[i] for i in np.argsort(numbers)]
 
 
 def load(

@@ -3,7 +3,7 @@
     engine = tensorflow_engine.ENGINE      or another one
     model = engine.load("exported/sst2")   the directory has engine.file
     model.predict("serving_default", {"text": texts})
-        -> {"label": labels, ...}
+        -> [{"label": label, ...}, ...]
 
 `servable` batches the calls of several requests, `rest_format` and `server`
 translate HTTP. None of these three imports TensorFlow: an engine without it
@@ -11,20 +11,20 @@ keeps it out of the process.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 DESCRIPTION = "export.json"  # In the directory of a model of this project.
 DEFAULT_SIGNATURE = "serving_default"
-# Names of the model's features -> names of TensorFlow Hub's encoders.
-HUB_NAMES = {
-    "input_ids": "input_word_ids",
-    "input_mask": "input_mask",
-    "segment_ids": "input_type_ids",
+# TensorFlow's names of types that are not those of NumPy.
+_TYPES = {
+    "object": "STRING",
+    "float16": "HALF",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
 }
-_LEAST_BYTES_PER_TOKEN = 3  # Of a serialized tf.Example with three features.
 
 
 class Spec(NamedTuple):
@@ -40,12 +40,17 @@ class Spec(NamedTuple):
     dtype: np.dtype
 
 
+TEXT, TEXTS = Spec((), np.dtype(object)), Spec((None,), np.dtype(object))
+FLOAT, FLOATS = Spec((), np.dtype("f4")), Spec((None,), np.dtype("f4"))
+INT, INTS = Spec((), np.dtype("i4")), Spec((None,), np.dtype("i4"))
+
+
 class Signature(NamedTuple):
-    """A function that maps batches to batches.
+    """A function that maps batches to rows.
 
     Attributes:
-      inputs: name -> form, in the order of the names.
-      outputs: name -> form, in the order of the names.
+      inputs: name -> form.
+      outputs: name -> form.
     """
 
     inputs: Mapping[str, Spec]
@@ -54,17 +59,15 @@ class Signature(NamedTuple):
     def num_values(self, inputs: Mapping[str, np.ndarray]) -> int:
         """Returns about the most values that the outputs can have.
 
-        Axes of unknown length have that of the inputs; a text has a token for
-        every three bytes.
+        Axes of unknown length have that of the inputs; a text has no more
+        tokens than bytes.
 
         Args:
           inputs: name -> array [N, ...].
         """
         count = len(next(iter(inputs.values())))
         num_tokens = max(
-            int(row_lengths(x).sum()) // _LEAST_BYTES_PER_TOKEN
-            if x.dtype == object
-            else x.size
+            int(row_lengths(x).sum()) if x.dtype == object else x.size
             for x in inputs.values()
         )
         total = 0
@@ -73,32 +76,50 @@ class Signature(NamedTuple):
             total += known * (num_tokens if None in spec.shape else count)
         return total
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The function in the JSON form of TensorFlow Serving."""
+        return {
+            "inputs": _infos(self.inputs),
+            "outputs": _infos(self.outputs),
+            "method_name": "",
+        }
+
+
+def _infos(specs: Mapping[str, Spec]) -> dict[str, Any]:
+    def size(n: int | None) -> dict[str, str]:
+        return {"size": str(-1 if n is None else n), "name": ""}
+
+    return {
+        name: {
+            "name": name,
+            "dtype": "DT_" + _TYPES.get(kind := spec.dtype.name, kind.upper()),
+            "tensor_shape": {
+                "dim": [size(n) for n in (None, *spec.shape)],
+                "unknown_rank": False,
+            },
+        }
+        for name, spec in specs.items()
+    }
+
 
 class Model(Protocol):
     """A loaded model.
 
     Attributes:
-      description: the contents of export.json; {} without that file.
-      metadata: the signatures in the JSON form of TensorFlow Serving. Read when
-        the model is loaded: the directory may be replaced later.
+      task: an export_name of weights.kinds; None of other programs' models.
+      max_seq_length: the most tokens of a text, or of a window; None if not
+        known.
       signatures: name -> function, with DEFAULT_SIGNATURE among them.
     """
 
-    @property
-    def description(self) -> Mapping[str, Any]:
-        """See the class."""
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """See the class."""
-
-    @property
-    def signatures(self) -> Mapping[str, Signature]:
-        """See the class."""
+    task: str | None
+    max_seq_length: int | None
+    signatures: Mapping[str, Signature]
 
     def predict(
         self, signature_name: str, inputs: Mapping[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
+    ) -> Sequence[Mapping[str, Any]]:
         """Computes a batch; any number of threads call it.
 
         Args:
@@ -106,7 +127,7 @@ class Model(Protocol):
           inputs: name -> array [n, ...], n > 0, that fits the Spec.
 
         Returns:
-          Output's name -> array [n, ...], in the order of the names.
+          n rows: output's name -> a JSON value or an array.
 
         Raises:
           InputError: the model refuses the inputs. "NAME: row 2: ..." names the
@@ -135,3 +156,10 @@ def row_lengths(values: np.ndarray) -> np.ndarray:
         return np.zeros(count, np.int64)
     lengths = np.fromiter(map(len, values.ravel()), np.int64, values.size)
     return lengths.reshape(count, -1).sum(axis=1)
+
+
+def rows(outputs: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Returns the rows of arrays [n, ...]."""
+    count = len(next(iter(outputs.values())))
+    # With "...", the row of a vector is an array, too.
+    return [{k: x[i, ...] for k, x in outputs.items()} for i in range(count)]

@@ -334,7 +334,7 @@ class Server:
     async def _predictions(
         self, body: bytes, model: servable.Servable
     ) -> bytes:
-        def read() -> tuple[rest_format.Request, list[servable.Part]]:
+        def read() -> tuple[rest_format.Request, list[servable.Part], int]:
             parsed = rest_format.parse(body, model.signatures)
             signature = model.signatures[parsed.signature_name]
             num_values = signature.num_values(parsed.inputs)
@@ -343,22 +343,18 @@ class Server:
                     f"the answer may have {num_values:,} values, more than "
                     f"{_MOST_VALUES:,}; send fewer or shorter rows"
                 )
-            return parsed, model.split(parsed.inputs)
+            return parsed, model.split(parsed.inputs), num_values
 
-        parsed, parts = await _call(
+        parsed, parts, num_values = await _call(
             read, is_long=len(body) > _LONG_REQUEST_BYTES
         )
         results = await model.predict(parsed.signature_name, parts)
         self._rows.labels(model.name).inc(sum(len(x.rows) for x in parts))
 
         def write() -> bytes:
-            return rest_format.response(
-                servable.join(parts, results),
-                by_row=parsed.by_row,
-                task=model.task,
-            )
+            rows = servable.join(parts, results)
+            return rest_format.response(rows, by_row=parsed.by_row)
 
-        num_values = sum(x.size for part in results for x in part.values())
         return await _call(write, is_long=num_values > _MANY_VALUES)
 
     def _statuses(
@@ -389,7 +385,8 @@ class Server:
             "signature_name": "",
             "version": str(model.version),
         }
-        signatures = {"signature_def": {"signature_def": model.metadata}}
+        by_name = {k: x.metadata for k, x in model.signatures.items()}
+        signatures = {"signature_def": {"signature_def": by_name}}
         return web.json_response({"model_spec": spec, "metadata": signatures})
 
     async def _health(self, request: web.Request) -> web.Response:

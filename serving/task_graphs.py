@@ -1,27 +1,22 @@
-"""The graph of each task: strings to answers, as TensorFlow operations.
+"""The graph of each task: strings to results, as TensorFlow operations.
 
-    opened_model.OpenedModel -> `make` -> text_graph.TextGraph
+    opened_model.Loaded -> `make` -> text_graph.TextGraph
 
-The method `predict` maps strings to the results of the task's command, and
-`logits` maps the model's features to its outputs. The texts of the tasks in
-this file are one sequence each, cut at the maximum length; `question_answering`
-and `tagging` divide texts into windows.
+The method `predict` maps strings to the results of the task, and `logits` maps
+the model's features to its outputs. The texts of the tasks in this file are cut
+at the maximum length; `token_graphs` divides texts into windows.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import tensorflow as tf
 from absl import logging
 
-from data import examples
-from data.tokenization import wordpiece
+from data.tokenization import vocabulary, wordpiece
 from foundation import errors
-from serving import model_inputs, question_answering, tagging, text_graph
-from serving.opened_model import OpenedModel
-from tasks.classification import tables
+from serving import model_inputs, text_graph, token_graphs
+from serving.opened_model import Loaded
 from tasks.fill_mask.masked_words import MASK
-from weights import kinds
 
 _MASKS_AT_ONCE = 256  # With 30,522 words, 30 MB of logits.
 
@@ -29,26 +24,27 @@ _MASKS_AT_ONCE = 256  # With 30,522 words, 30 MB of logits.
 class SentenceGraph(text_graph.TextGraph):
     """Classification, regression and multi-label classification."""
 
-    def __init__(self, opened: OpenedModel):
-        """Loads the model; its kind determines the task."""
-        loaded = opened.sentence_model()
-        super().__init__(opened, loaded.task_model.model)
-        self.task = kinds.KINDS[loaded.kind].export_name
-        if loaded.kind != examples.REGRESSION:
-            self.labels = list(loaded.labels)
-        has_pairs = opened.options.text_pair
-        if has_pairs is None:
-            has_pairs = tables.has_pairs(opened.trained)
-            if not opened.trained:
-                logging.warning(
-                    "%s: no run_config.json tells whether the model was "
-                    "trained with pairs of texts; the graph takes single "
-                    "texts, with --text_pair pairs",
-                    opened.path,
-                )
-        names = ["text", "text_pair"] if has_pairs else ["text"]
+    def __init__(self, loaded: Loaded):
+        """Takes the model; its kind determines the task."""
+        super().__init__(loaded)
+        names = ["text"]
+        if self.setup.are_pairs:
+            names.append("text_pair")
+        elif self.setup.are_pairs is None:
+            logging.warning(
+                "%s: it is not known whether the model was trained with pairs "
+                "of texts; the graph takes single texts, with --text_pair "
+                "pairs",
+                self.setup.name,
+            )
         self.inputs = {name: tf.TensorSpec([None], tf.string) for name in names}
-        self._windows = loaded.windows
+        self.has_sequences = self.setup.windows is not None
+        lists = ("labels", "probabilities")
+        self.outputs = {
+            "regression": ("score",),
+            "multilabel": lists,
+            "classification": ("label", "score", *lists),
+        }[self.setup.task]
 
     def predict(
         self, text: tf.Tensor, text_pair: tf.Tensor | None = None
@@ -62,11 +58,11 @@ class SentenceGraph(text_graph.TextGraph):
           multilabel: labels string [B, C], probabilities float32 [B, C].
         """
         logits = self.model(self._features(text, text_pair))
-        if self.labels is None:
+        if self.setup.labels is None:
             return {"score": logits[:, 0]}
-        names = tf.constant(self.labels)
+        names = tf.constant(self.setup.labels)
         labels = tf.broadcast_to(names, tf.shape(logits))
-        if self.task == "multilabel":
+        if self.setup.task == "multilabel":
             probabilities = tf.sigmoid(logits)
             return {"labels": labels, "probabilities": probabilities}
         probabilities = tf.nn.softmax(logits)
@@ -81,7 +77,7 @@ class SentenceGraph(text_graph.TextGraph):
         self, text: tf.Tensor, text_pair: tf.Tensor | None
     ) -> dict[str, tf.Tensor]:
         """Returns the model's features [B, S], or [B, K, S] of windows."""
-        if self._windows is None:
+        if self.setup.windows is None:
             return _encode(
                 self.tokenizer, text, text_pair, self.max_seq_length
             ).features()
@@ -91,22 +87,20 @@ class SentenceGraph(text_graph.TextGraph):
             encode(text),
             None if text_pair is None else encode(text_pair),
             self.max_seq_length,
-            **self._windows._asdict(),
+            **self.setup.windows._asdict(),
         )
 
 
 class MultipleChoiceGraph(text_graph.TextGraph):
     """Multiple choice: the model scores each pair of context and ending."""
 
-    task = "multiple_choice"
     inputs = {
         "context": tf.TensorSpec([None], tf.string),
         "endings": tf.TensorSpec([None, None], tf.string),
     }
 
-    def __init__(self, opened: OpenedModel):
-        """Loads the model."""
-        super().__init__(opened, opened.multiple_choice_model().model)
+    outputs = ("choice", "probabilities")
+    has_sequences = True
 
     def predict(
         self, context: tf.Tensor, endings: tf.Tensor
@@ -140,18 +134,15 @@ class FillMaskGraph(text_graph.TextGraph):
     beyond the cut get no words.
     """
 
-    task = "fill_mask"
-    inputs = {"text": tf.TensorSpec([None], tf.string)}
+    outputs = ("words", "probabilities")
 
-    def __init__(self, opened: OpenedModel):
-        """Loads the masked-LM head."""
-        super().__init__(opened, opened.masked_lm())
-        top_k = opened.options.top_k
-        self.settings = {"top_k": top_k}
+    def __init__(self, loaded: Loaded):
+        """Takes a masked LM."""
+        super().__init__(loaded)
+        top_k = self.setup.settings["top_k"]
         self._top_k = min(top_k, len(self.tokenizer.vocabulary))
         # A left-to-right model predicts a token at the position before it.
-        is_causal = self.model.bert.attention == "left_to_right"
-        self._offset = 1 if is_causal else 0
+        self._offset = 1 if self.setup.left_to_right else 0
 
     def predict(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Maps text string [B] to the best tokens of its masks.
@@ -232,20 +223,7 @@ class FillMaskGraph(text_graph.TextGraph):
 class EmbeddingGraph(text_graph.TextGraph):
     """Sentence embeddings: one vector for each text."""
 
-    task = "sentence_embedding"
-    inputs = {"text": tf.TensorSpec([None], tf.string)}
-
-    def __init__(self, opened: OpenedModel):
-        """Loads the encoder."""
-        task_model, self._objective = opened.embedder()
-        super().__init__(opened, task_model.model)
-        modules = self._objective.modules
-        self.settings = {
-            "layer": opened.options.layer,
-            "pooling": modules.pooling,
-            "normalize": modules.normalize,
-            "size": self._objective.vector_size,
-        }
+    outputs = ("embedding",)
 
     def predict(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Maps text string [B] to embedding float32 [B, size]."""
@@ -254,7 +232,7 @@ class EmbeddingGraph(text_graph.TextGraph):
 
     def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Maps features of [B, S] to embedding float32 [B, size]."""
-        (embedding,) = self._objective.predict(self.model, features).values()
+        (embedding,) = self.objective.predict(self.model, features).values()
         return {"embedding": embedding}
 
 
@@ -272,42 +250,44 @@ def _encode(
     )
 
 
-def _mask_positions(ids: tf.RaggedTensor, vocabulary: Any) -> tf.RaggedTensor:
+def _mask_positions(
+    ids: tf.RaggedTensor, words: vocabulary.Vocabulary
+) -> tf.RaggedTensor:
     positions = tf.ragged.range(tf.cast(ids.row_lengths(), tf.int32))
-    return tf.ragged.boolean_mask(positions, tf.equal(ids, vocabulary.mask_id))
+    return tf.ragged.boolean_mask(positions, tf.equal(ids, words.mask_id))
 
 
 # Task -> class of its graph.
-_GRAPHS: Mapping[str, Callable[[OpenedModel], text_graph.TextGraph]] = {
+_GRAPHS: Mapping[str, type[text_graph.TextGraph]] = {
     "classification": SentenceGraph,
     "regression": SentenceGraph,
     "multilabel": SentenceGraph,
     "multiple_choice": MultipleChoiceGraph,
-    "question_answering": question_answering.AnswerGraph,
-    "token_classification": tagging.TaggingGraph,
+    "question_answering": token_graphs.AnswerGraph,
+    "token_classification": token_graphs.LabelGraph,
     "fill_mask": FillMaskGraph,
     "sentence_embedding": EmbeddingGraph,
 }
 
 
-def make(opened: OpenedModel) -> text_graph.TextGraph:
+def make(loaded: Loaded) -> text_graph.TextGraph:
     """Returns the graph of a model's task, with the model's weights.
 
     Raises:
-      InputError: the model was not trained for the task, or has no vectors for
-        the second text of a pair.
+      InputError: the model has no vectors for the second text of a pair.
     """
-    graph = _GRAPHS[opened.task](opened)
-    num_segments = opened.start.config.type_vocab_size
+    setup = loaded.setup
+    graph = _GRAPHS[setup.task](loaded)
+    num_segments = setup.config.type_vocab_size
     if len(graph.inputs) > 1 and num_segments < 2:
         raise errors.InputError(
-            f"{opened.path}: {' and '.join(graph.inputs)} need 2 segments, but "
+            f"{setup.name}: {' and '.join(graph.inputs)} need 2 segments, but "
             f"type_vocab_size of the model is {num_segments}"
         )
     logging.info(
         "%s: %s of up to %d tokens",
-        opened.path,
-        opened.task,
-        opened.max_seq_length,
+        setup.name,
+        setup.task,
+        setup.max_seq_length,
     )
     return graph

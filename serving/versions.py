@@ -169,7 +169,7 @@ class Watch:
         directory = os.path.join(self._models[name].directory, str(version))
         loaded = self._engine.load(directory)
         old = self._servables[name]
-        if old.model.description and not loaded.description:
+        if old.model.task and not loaded.task:
             raise errors.InputError(
                 f"{directory}: has no export.json, as version {old.version} has"
             )

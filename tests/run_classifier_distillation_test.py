@@ -139,7 +139,8 @@ def test_an_exported_student_predicts_as_the_command(
     )
     expected = np.loadtxt(student / "test_results.tsv")
     assert expected[:, 0].std() > 0.05  # The texts have different results.
-    np.testing.assert_allclose(served["probabilities"], expected, atol=1e-5)
+    found = [x["probabilities"] for x in served]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_without_weight_it_is_the_plain_training_bit_for_bit(root):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from serving import api
+from serving import predictors
 
 EXAMPLES = {
     "classification": (
@@ -76,4 +76,4 @@ def test_a_directory_without_a_model_is_refused_in_one_line(run, capsys):
 def test_every_task_has_an_example(path):
     found = [show.__name__ for show in runpy.run_path(path)["TASKS"]]
     assert set(found) == set(EXAMPLES)
-    assert found == list(api.MODELS)
+    assert found == list(predictors.PREDICTORS)

@@ -9,7 +9,7 @@ import tiny_runs
 import export_model
 from foundation import config_flags
 from modeling import models
-from serving import model_inputs, opened_model, task_graphs, text_graph
+from serving import opened_model, task_graphs, text_graph
 from weights import model_directory
 
 WORDS = [
@@ -81,9 +81,8 @@ def task_graph(model_dir: pathlib.Path, **flags) -> text_graph.TextGraph:
             *(f"--{k}={v}" for k, v in flags.items() if v is not None),
         ],
     )
-    return task_graphs.make(
-        opened_model.OpenedModel(str(model_dir), config.options)
-    )
+    opened = opened_model.OpenedModel(str(model_dir), config.options)
+    return task_graphs.make(opened.load())
 
 
 def graph(model_dir: pathlib.Path, **flags) -> Callable:
@@ -92,9 +91,9 @@ def graph(model_dir: pathlib.Path, **flags) -> Callable:
     It maps lists of strings to arrays.
     """
     made = task_graph(model_dir, **flags)
-    function = tf.function(
-        model_inputs.for_any_count(made.predict), autograph=False
-    ).get_concrete_function(**made.inputs)
+    function = tf.function(made.predict, autograph=False).get_concrete_function(
+        **made.inputs
+    )
 
     def call(**texts):
         inputs = {k: tf.constant(v, tf.string) for k, v in texts.items()}

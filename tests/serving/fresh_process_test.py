@@ -23,7 +23,7 @@ import tensorflow_text
 
 directory, texts = sys.argv[1], json.loads(sys.argv[2])
 function = tf.saved_model.load(directory).signatures["serving_default"]
-for size in (0, 1, 3):
+for size in (1, 3):
     outputs = function(**{
         name: tf.constant(values[:size], tf.string, (size, *shape))
         for name, (values, *shape) in texts.items()
@@ -107,7 +107,7 @@ def test_a_fresh_process_gives_the_same_results(task, tmp_path):
     assert done.returncode == 0, done.stderr
     function = exports.graph(tmp_path / "model", **flags)
     lines = done.stdout.splitlines()
-    for size, line in zip((1, 3), lines[1:], strict=True):
+    for size, line in zip((1, 3), lines, strict=True):
         expected = function(**{k: v[:size] for k, v in texts.items()})
         found = json.loads(line)
         assert found.keys() == expected.keys()
@@ -117,7 +117,6 @@ def test_a_fresh_process_gives_the_same_results(task, tmp_path):
                 assert found[name] == json.loads(text)
             else:
                 np.testing.assert_allclose(found[name], value, atol=1e-5)
-    assert all(not x for x in json.loads(lines[0]).values())
 
 
 def test_wrong_requests_get_one_line(tmp_path, capsys):

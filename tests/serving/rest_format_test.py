@@ -142,69 +142,35 @@ def objects(*values):
 
 
 def test_one_output_has_no_name():
-    rows = {"score": [np.float32(0.5), np.float32(2)]}
+    rows = [{"score": 0.5}, {"score": np.float32(2)}]
     assert answer(rows, by_row=True) == {"predictions": [0.5, 2]}
     assert answer(rows, by_row=False) == {"outputs": [0.5, 2]}
 
 
-@pytest.mark.parametrize("task", ["token_classification", "fill_mask"])
-def test_other_signatures_have_no_padding(task):
-    rows = {"logits": [np.ones([3, 2])]}
-    found = answer(rows, by_row=True, task=task)
-    assert found == {"predictions": [[[1, 1]] * 3]}
-
-
-def test_padding_depends_only_on_the_request():
-    rows = {
-        "entity": [objects(b"Jim", b""), objects(b"", b"")],
-        "start": [np.array([3, -1]), np.array([-1, -1])],
-    }
-    task = "token_classification"
-    assert answer(rows, by_row=True, task=task)["predictions"] == [
-        {"entity": ["Jim"], "start": [3]},
-        {"entity": [], "start": []},
+def test_rows_have_no_padding_and_columns_do():
+    rows = [
+        {"entity": ["Jim"], "start": [3], "words": [["a", "b"]], "score": 1.5},
+        {"entity": [], "start": [], "words": [], "score": 2.0},
+        {"entity": ["A", "B"], "start": [0, 5], "words": [], "score": 0.5},
     ]
-    assert answer(rows, by_row=False, task=task)["outputs"] == {
-        "entity": [["Jim"], [""]],
-        "start": [[3], [-1]],
+    assert answer(rows, by_row=True) == {"predictions": rows}
+    assert answer(rows, by_row=False)["outputs"] == {
+        "entity": [["Jim", ""], ["", ""], ["A", "B"]],
+        "start": [[3, -1], [-1, -1], [0, 5]],
+        "words": [[["a", "b"]], [["", ""]], [["", ""]]],
+        "score": [1.5, 2.0, 0.5],
     }
 
 
-def test_answers_do_not_depend_on_the_longest_list_of_a_batch():
-    rows = {
-        "answer": [np.array(b"", object), np.array(b"red", object)],
-        "answers": [objects(b"a", b"", b"b"), objects(b"red", b"", b"")],
-        "scores": [np.array([0.5, 0.3, 0.2]), np.array([0.75, 0.25, 0])],
-    }
-    task = "question_answering"
-    # The second "" is padding.
-    assert answer(rows, by_row=True, task=task)["predictions"] == [
-        {"answer": "", "answers": ["a", "", "b"], "scores": [0.5, 0.3, 0.2]},
-        {"answer": "red", "answers": ["red", ""], "scores": [0.75, 0.25]},
+def test_arrays_of_other_batches_are_padded_to_the_longest():
+    rows = [
+        {"text": objects(b"a", b"b"), "logits": np.ones([1, 2], np.float32)},
+        {"text": objects(b"c"), "logits": np.ones([2, 2], np.float32)},
     ]
-    logits = [np.array([0.5, 0, 0.5, 0]), np.array([0.25, 0, 0, 0])]
-    rows = {"start_logits": logits, "end_logits": logits[::-1]}
-    found = answer(rows, by_row=True, task=task)["predictions"]
-    assert [len(row["start_logits"]) for row in found] == [3, 3]
-
-
-def test_rows_of_different_batches_are_padded_to_the_longest():
-    words = [objects(b"a", b"b")[None], np.empty([0, 2], object)]
-    probabilities = [np.array([[0.75, 0.25]]), np.zeros([0, 2])]
-    rows = {"words": words, "probabilities": probabilities}
-    assert answer(rows, by_row=False, task="fill_mask")["outputs"] == {
-        "words": [[["a", "b"]], [["", ""]]],
-        "probabilities": [[[0.75, 0.25]], [[0, 0]]],
+    assert answer(rows, by_row=False)["outputs"] == {
+        "text": [["a", "b"], ["c", ""]],
+        "logits": [[[1, 1], [0, 0]], [[1, 1], [1, 1]]],
     }
-
-
-def test_texts_by_column_are_texts():
-    rows = {
-        "label": [np.array(b"good", object), np.array(b"", object)],
-        "score": [np.float32(0.5), np.float32(2)],
-    }
-    found = answer(rows, by_row=False, task="classification")
-    assert found == {"outputs": {"label": ["good", ""], "score": [0.5, 2]}}
 
 
 def test_a_value_of_many_lists_is_refused():
@@ -216,5 +182,5 @@ def test_a_value_of_many_lists_is_refused():
 
 
 def test_bytes_that_are_not_utf8_are_base64():
-    rows = {"text": [np.array(b"\xff", object)]}
+    rows = [{"text": np.array(b"\xff", object)}]
     assert answer(rows, by_row=True) == {"predictions": [{"b64": "/w=="}]}

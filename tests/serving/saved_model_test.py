@@ -16,7 +16,7 @@ import tiny_runs
 
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors
-from serving import saved_model
+from serving import predictors, saved_model
 
 
 @pytest.fixture
@@ -27,16 +27,17 @@ def export(monkeypatch):
     tokenizer = wordpiece.Tokenizer(
         vocabulary.Vocabulary.from_tokens(tiny_runs.SPECIAL)
     )
+    setup = predictors.Setup(
+        name="m",
+        task="regression",
+        config=tiny_runs.config(tiny_runs.SPECIAL),
+        tokenizer=tokenizer,
+        max_seq_length=8,
+    )
 
     def call(directory, text):
         graph = types.SimpleNamespace(
-            task="regression",
-            inputs={"text": None},
-            labels=None,
-            settings={},
-            tokenizer=tokenizer,
-            max_seq_length=8,
-            opened=types.SimpleNamespace(description={"text": text}),
+            setup=setup, inputs=["text"], outputs=["score"], model=None
         )
 
         def save(module, path, signatures):
@@ -44,7 +45,9 @@ def export(monkeypatch):
             pathlib.Path(path, "saved_model.pb").write_text(text)
 
         monkeypatch.setattr(tf.saved_model, "save", save)
-        saved_model.save(graph, str(directory), precision="float32")
+        saved_model.save(
+            graph, str(directory), precision="float32", source={"text": text}
+        )
 
     return call
 

@@ -347,9 +347,8 @@ class Waiting:
 
     def __init__(self, model):
         """Wraps a model of an engine."""
-        self.description = model.description
-        self.metadata, self.signatures = model.metadata, model.signatures
-        self._model = model
+        self.task, self.max_seq_length = model.task, None
+        self.signatures, self._model = model.signatures, model
         self.may_answer = threading.Event()
 
     def predict(self, signature_name, inputs):
@@ -491,7 +490,7 @@ def test_the_page_is_complete_and_names_the_models(servables):
 
     text, headers = run(servables, use)
     assert "default-src 'none'" in headers["Content-Security-Policy"]
-    assert '"task": "token_classification"' in text
+    assert '"name": "tagging"' in text
     # Nothing is read from other servers.
     assert "http:" not in text and "https:" not in text and "{{" not in text
 
@@ -540,7 +539,7 @@ def test_the_command_of_the_page_is_a_request(tmp_path):
 
 def test_names_in_the_page_are_escaped(servables):
     model = Waiting(servables["embedding"].model)
-    model.description = {"task": "</script><script>alert(1)"}
+    model.task = "</script><script>alert(1)"
     status, text = get({"slow": servable.Servable("slow", model)}, "/")
     assert status == 200 and "<script>alert" not in text
 

@@ -1,9 +1,8 @@
-"""Small SavedModels with the signatures of exported models, made at once.
+"""Small SavedModels, as other programs write them, made at once.
 
 Their results are simple functions of the text, so that tests know them.
 """
 
-import json
 import pathlib
 
 import tensorflow as tf
@@ -14,11 +13,10 @@ _TEXTS = tf.TensorSpec([None, None], tf.string)
 
 def save(
     directory: pathlib.Path,
-    task: str | None,
     function,
     **inputs: tf.TensorSpec,
 ) -> pathlib.Path:
-    """Saves a function of tensors as serving_default, and export.json."""
+    """Saves a function of tensors as serving_default."""
     module = tf.Module()
     module.function = tf.function(
         function, input_signature=list(inputs.values()), autograph=False
@@ -33,9 +31,6 @@ def save(
     }
     signature = module.serve.get_concrete_function(**specs)
     tf.saved_model.save(module, str(directory), {"serving_default": signature})
-    if task is not None:
-        description = {"format_version": 1, "task": task}
-        (directory / "export.json").write_text(json.dumps(description))
     return directory
 
 
@@ -54,7 +49,7 @@ def classification(directory: pathlib.Path) -> pathlib.Path:
             "probabilities": probabilities,
         }
 
-    return save(directory, "classification", classify, text=_TEXT)
+    return save(directory, classify, text=_TEXT)
 
 
 def tagging(directory: pathlib.Path) -> pathlib.Path:
@@ -92,7 +87,7 @@ def tagging(directory: pathlib.Path) -> pathlib.Path:
             "score": found(ones, 0.0),
         }
 
-    return save(directory, "token_classification", tag, text=_TEXT)
+    return save(directory, tag, text=_TEXT)
 
 
 def multiple_choice(directory: pathlib.Path) -> pathlib.Path:
@@ -106,9 +101,7 @@ def multiple_choice(directory: pathlib.Path) -> pathlib.Path:
             "probabilities": tf.nn.softmax(scores),
         }
 
-    return save(
-        directory, "multiple_choice", choose, context=_TEXT, endings=_TEXTS
-    )
+    return save(directory, choose, context=_TEXT, endings=_TEXTS)
 
 
 def embedding(directory: pathlib.Path) -> pathlib.Path:
@@ -121,18 +114,17 @@ def embedding(directory: pathlib.Path) -> pathlib.Path:
         ]
         return {"embedding": tf.cast(tf.stack(counts, axis=1), tf.float32)}
 
-    return save(directory, "sentence_embedding", embed, text=_TEXT)
+    return save(directory, embed, text=_TEXT)
 
 
 def numbers(directory: pathlib.Path) -> pathlib.Path:
-    """Adds two numbers; has no export.json."""
+    """Adds two numbers."""
 
     def add(a, b):
         return {"sum": tf.cast(a, tf.float32) + b}
 
     return save(
         directory,
-        None,
         add,
         a=tf.TensorSpec([None], tf.int32),
         b=tf.TensorSpec([None], tf.float32),

@@ -7,14 +7,14 @@ import dataclasses
 import typing
 
 import export_model
-from serving import api, task_graphs
+from serving import predictors, task_graphs
 from weights import kinds
 
 
 def test_every_kind_has_a_graph_a_model_and_a_value_of_the_flag():
     names = set(kinds.EXPORT_NAMES)
     assert set(task_graphs._GRAPHS) == names
-    assert set(api.MODELS) == names
+    assert set(predictors.PREDICTORS) == names
     (flag,) = (
         x
         for x in dataclasses.fields(export_model.ExportConfig)
