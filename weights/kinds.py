@@ -7,7 +7,7 @@
 A model directory has the names of transformers, an export those of export.json
 and of --task. In this code, a kind has one name, which --problem_type uses too.
 This table has names only; tasks/ has the code of each kind, and
-serving/task_graphs.py the graphs by which it is exported and served.
+serving/ the code by which it is exported and served.
 """
 
 import dataclasses
@@ -35,12 +35,6 @@ class Kind:
         encoder alone is enough.
       problem_type: transformers' name for the kind of classification.
       pipeline_tag: the Hub's name for the kind.
-      inputs: inputs of an exported model.
-      outputs: outputs of an exported model, in the order of its README.
-      row_lists: outputs whose rows are padded at the end, also those of the
-        signatures of token ids.
-      fills: output -> its value in padding, if that is neither "" nor 0.
-      has_windows: whether longer texts are divided into windows, not cut.
     """
 
     name: str
@@ -51,16 +45,6 @@ class Kind:
     head: str = ""
     problem_type: str | None = None
     pipeline_tag: str
-    inputs: tuple[str, ...] = ("text",)
-    outputs: tuple[str, ...]
-    row_lists: tuple[str, ...] = ()
-    fills: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    has_windows: bool = False
-
-    @property
-    def is_of_tokens(self) -> bool:
-        """Whether the model has outputs for each token."""
-        return bool(self.row_lists)
 
 
 def _sentence_kind(name: str, **fields) -> Kind:
@@ -70,7 +54,6 @@ def _sentence_kind(name: str, **fields) -> Kind:
         "architecture": "BertForSequenceClassification",
         "head": "classifier.",
         "pipeline_tag": "text-classification",
-        "inputs": ("text", "text_pair"),
     }
     return Kind(name=name, **(defaults | fields))
 
@@ -80,28 +63,23 @@ _KINDS = (
         examples.CLASSIFICATION,
         title="sentence classification",
         problem_type="single_label_classification",
-        outputs=("label", "score", "labels", "probabilities"),
     ),
     _sentence_kind(
         examples.REGRESSION,
         title="regression",
         problem_type="regression",
-        outputs=("score",),
     ),
     _sentence_kind(
         examples.MULTI_LABEL,
         export_name="multilabel",
         title="multi-label classification",
         problem_type="multi_label_classification",
-        outputs=("labels", "probabilities"),
     ),
     _sentence_kind(
         examples.MULTIPLE_CHOICE,
         title="multiple choice",
         architecture="BertForMultipleChoice",
         pipeline_tag="multiple-choice",
-        inputs=("context", "endings"),
-        outputs=("choice", "probabilities"),
     ),
     Kind(
         name=QUESTION_ANSWERING,
@@ -110,10 +88,6 @@ _KINDS = (
         architecture="BertForQuestionAnswering",
         head="qa_outputs.",
         pipeline_tag="question-answering",
-        inputs=("question", "context"),
-        outputs=("answer", "start", "end", "score", "answers", "scores"),
-        row_lists=("answers", "scores", "start_logits", "end_logits"),
-        has_windows=True,
     ),
     Kind(
         name=TOKEN_CLASSIFICATION,
@@ -122,10 +96,6 @@ _KINDS = (
         architecture="BertForTokenClassification",
         head="classifier.",
         pipeline_tag="token-classification",
-        outputs=("entity", "entity_type", "start", "end", "score"),
-        row_lists=("entity", "entity_type", "start", "end", "score", "logits"),
-        fills={"start": -1, "end": -1},
-        has_windows=True,
     ),
     Kind(
         name=FILL_MASK,
@@ -135,8 +105,6 @@ _KINDS = (
         other_architectures=("BertForPreTraining", "BertLMHeadModel"),
         head="cls.predictions.",
         pipeline_tag="fill-mask",
-        outputs=("words", "probabilities"),
-        row_lists=("words", "probabilities", "mlm_logits"),
     ),
     Kind(
         name=SENTENCE_EMBEDDING,
@@ -144,7 +112,6 @@ _KINDS = (
         title="sentence embedding",
         architecture=None,
         pipeline_tag="sentence-similarity",
-        outputs=("embedding",),
     ),
 )
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _KINDS}
