@@ -384,13 +384,14 @@ def _write_shards(
     with _bar("writing", len(units), unit=" slices") as bar:
         written = pool.map_on_disk(write_slice, units)
         for shard, parts in missing:
-            count = 0
+            receipts = []
             for _ in parts:
-                count += next(written)["records"]
+                receipts.append(next(written))
                 bar.update(1)
+            done[shard] = receipts[0]
             if len(parts) > 1:
-                _join(recipe, shard, parts, count)
-            done[shard] = work_dir.receipt(recipe, shard)
+                count = sum(x.counts["records"] for x in receipts)
+                done[shard] = _join(recipe, shard, parts, count)
     return [
         manifest.Shard(
             file=os.path.basename(shard),
@@ -403,7 +404,7 @@ def _write_shards(
     ]
 
 
-def write_slice(recipe: Recipe, unit: Slice) -> Counts:
+def write_slice(recipe: Recipe, unit: Slice) -> work_dir.Receipt:
     """Writes the records of one slice, unless that was done before."""
     receipt = work_dir.receipt(recipe, unit.path)
     if receipt is None:
@@ -411,10 +412,12 @@ def write_slice(recipe: Recipe, unit: Slice) -> Counts:
             for columns in _batches(recipe, unit):
                 writer.write(records.encode(recipe.schema, columns))
         receipt = work_dir.finish(recipe, unit.path, records=writer.count)
-    return receipt.counts
+    return receipt
 
 
-def _join(recipe: Recipe, shard: str, slices: list[Slice], count: int) -> None:
+def _join(
+    recipe: Recipe, shard: str, slices: list[Slice], count: int
+) -> work_dir.Receipt:
     """Concatenates the slices of a shard of `count` records.
 
     Concatenated TFRecord files are a TFRecord file, also if compressed.
@@ -426,9 +429,10 @@ def _join(recipe: Recipe, shard: str, slices: list[Slice], count: int) -> None:
         for part in slices:
             with open(part.path, "rb") as source:
                 shutil.copyfileobj(source, file, 1 << 24)
-    work_dir.finish(recipe, shard, records=count)
+    receipt = work_dir.finish(recipe, shard, records=count)
     for part in slices:
         work_dir.discard(recipe, part.path)
+    return receipt
 
 
 def _batches(recipe: Recipe, unit: Slice) -> Iterator[dict[str, np.ndarray]]:
