@@ -11,12 +11,16 @@ A command runs as its users start it, in a folder with the files of `folder`.
 python -m pytest tests/refusals_test.py
 """
 
+import functools
 import json
 import pathlib
 import shlex
 import shutil
 
+import classifier_runs
+import ner_runs
 import pytest
+import squad_runs
 import tiny_runs
 
 TABLE = pathlib.Path(__file__).with_suffix("").with_name("refusals.txt")
@@ -62,6 +66,13 @@ def folder(tmp_path_factory):
         path = folder / f"{name or 'config'}.json"
         path.write_text(json.dumps(config | ({name: value} if name else {})))
     make_shards(folder)
+    for name, make in (
+        ("texts", classifier_runs.make_data),
+        ("tags", functools.partial(ner_runs.make_data, num_hidden_layers=2)),
+        ("squad", squad_runs.save_data),
+    ):
+        (folder / name).mkdir()
+        make(folder / name)
     words = [*tiny_runs.SPECIAL, *"a b c d ##b .".split()]
     tiny_runs.save_encoder(folder / "encoder", words, num_hidden_layers=2)
     tiny_runs.save_encoder(folder / "single", words, type_vocab_size=1)

@@ -200,14 +200,6 @@ def test_a_folder_of_pairs_names_the_model(root, tmp_path):
     assert opened(config).title.endswith(": pairs")
 
 
-def test_a_score_beyond_the_largest_names_its_row(root, capsys):
-    path = root / "large.csv"
-    path.write_text("sentence1,sentence2,score\nq1,a1,1\nq2,a2,4.5\n")
-    with pytest.raises(SystemExit):
-        run(root, "large", "do_train", train_file=path, train_batch_size=2)
-    assert "large.csv:3: score 4.5, but --max_score" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("columns", "flags", "message"),
     [

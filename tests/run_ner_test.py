@@ -240,14 +240,8 @@ def test_tags_without_spans_are_learned_as_they_are(root):
     assert model_directory.read_settings(str(folder)).labels == ["NN", "NNP"]
 
 
-TRAIN = {"do_train": True}
 PREDICT = {"do_predict": True, "init_checkpoint": "trained"}
 BAD = {
-    "no_train": (TRAIN | {"data_dir": None}, "--train_file is required"),
-    "unknown_label": (
-        TRAIN | {"do_eval": True, "dev_file": "odd.txt"},
-        "odd.txt:1: tag 'I-ORG' of 'b' is none of",
-    ),
     "unknown_label_of_test": (
         PREDICT | {"test_file": "odd.txt"},
         "odd.txt:1: tag 'I-ORG' of 'b' is none of",
@@ -256,10 +250,6 @@ BAD = {
     "no_text": (PREDICT | {"text_file": "gone.txt"}, "gone.txt"),
     "text": (PREDICT | {"text_file": "latin.txt"}, "latin.txt:2: not UTF-8"),
     "empty_text": (PREDICT | {"text_file": "empty.txt"}, "no examples"),
-    "few_layers": (
-        TRAIN | {"features": "concat_last_four"},
-        "--features=concat_last_four: the model has only 2 layer",
-    ),
 }
 
 

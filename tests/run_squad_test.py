@@ -268,35 +268,6 @@ def test_a_student_learns_from_a_teacher_of_the_same_squad(
     assert "of the teacher in" in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"predict_file": None}, "--predict_file is needed"),
-        ({"train_file": None}, "--do_train needs --train_file"),
-        ({"train_file": "nowhere.json"}, "nowhere.json: no such file"),
-        ({"max_query_length": 29}, "--max_query_length=29 + 3: raise"),
-        ({"max_seq_length": 64}, "the model has only 32 positions"),
-        ({"question": "Who?"}, "--question needs --context"),
-        ({"context": "w1 Anna"}, "--context needs --question or --interactive"),
-        ({"context": "caf\udce9"}, r"--context='caf\udce9': is not UTF-8"),
-        ({"version": 2}, "--version_2_with_negative is needed"),
-        ({"version_2_with_negative": True}, "has the key is_impossible, which"),
-        (
-            {"null_score_diff_threshold": 0.0},
-            "--null_score_diff_threshold: needs --version_2_with_negative",
-        ),
-        ({"null_score_diff_threshold": "nan"}, "must be a finite number"),
-        ({"ensemble_dirs": "a,b"}, "--ensemble_dirs only averages"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_what_the_user_can_mend_ends_in_one_line(root, capsys, flags, message):
-    with pytest.raises(SystemExit) as caught:
-        run(root, "bad", *BOTH, **flags)
-    assert caught.value.code == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_a_model_of_single_texts_answers_nothing(first, root, capsys):
     folder = root / "single"
     folder.mkdir()
