@@ -94,9 +94,7 @@ class _Flags:
     tag_column: _Column = None
     tokens_field: _Column = None
     tags_field: _Column = None
-    long_texts: Literal["cut", "windows"] | None = None
-    max_windows: metadata.Size | None = None
-    window_pooling: Literal["mean", "max", "attention"] | None = None
+    long_texts: Literal["cut", "mean", "max", "attention"] | None = None
     doc_stride: metadata.Count | None = None
     max_query_length: metadata.Count = 0
     max_answer_length: metadata.Size = 1

@@ -789,9 +789,8 @@ def test_a_saved_model_reads_long_texts_as_before(tiny_models, tmp_path):
         tiny_models / "classification",
         tmp_path,
         task_name="csv",
-        long_texts="windows",
+        long_texts="max",
         doc_stride=4,
-        window_pooling="max",
     )
     for name, options in (
         ("same", {"max_seq_length": 12}),

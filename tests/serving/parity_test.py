@@ -7,6 +7,7 @@ api_test.py compares Python with the commands.
 
 import asyncio
 import json
+import shutil
 
 import exports
 import numpy as np
@@ -47,6 +48,7 @@ CASES = {
         {"text_pair": "true"},
         list(zip(TEXTS, TEXTS[3:] + TEXTS[:3], strict=True)),
     ),
+    "windows": ("windows", {}, TEXTS),
     "regression": ("regression", {}, TEXTS[:4]),
     "multilabel": ("multilabel", {}, TEXTS[:4]),
     "multiple_choice": (
@@ -101,9 +103,16 @@ def model_dirs(tiny_models, tmp_path_factory):
     }
     (folder / "crf.json").write_text(json.dumps(scores))
 
+    windows = folder / "windows"
+    shutil.copytree(tiny_models / "classification", windows)
+    flags = {"do_train": True, "task_name": "csv", "long_texts": "max"}
+    (windows / "run_config.json").write_text(json.dumps(flags))
+
     def of(task):
         if task == "crf":
             return folder
+        if task == "windows":
+            return windows
         is_encoder = task == "sentence_embedding"
         return tiny_models / ("fill_mask" if is_encoder else task)
 
@@ -139,7 +148,7 @@ def in_python(model_dir, task, flags):
         options["squad"] = {k: v == "true" or v for k, v in flags.items()}
     if "document_context" in flags:
         options["document_context"] = True
-    task = "token_classification" if task == "crf" else task
+    task = {"crf": "token_classification", "windows": None}.get(task, task)
     return api.load(model_dir, task=task, max_seq_length=LENGTH, **options)
 
 
@@ -206,6 +215,8 @@ def test_engines_and_http_give_the_results_of_python(case, model_dirs, export):
     predictor = loaded._predictor
     expected = [predictor.row(x) for x in loaded.predict(items)]
     for form, engine in ENGINES.items():
+        if case == "windows" and form == "onnx":
+            continue  # It is refused.
         model = servable.load("m", export(case, form), engine)
         model.warm_up()
         signature = model.signatures["serving_default"]
@@ -239,7 +250,8 @@ def test_engines_and_http_give_the_results_of_python(case, model_dirs, export):
 
 
 @pytest.mark.parametrize(
-    "case", ["pairs", "multiple_choice", "fill_mask", "sentence_embedding"]
+    "case",
+    ["pairs", "windows", "multiple_choice", "fill_mask", "sentence_embedding"],
 )
 def test_the_graph_of_texts_gives_the_results_of_python(
     case, model_dirs, export
