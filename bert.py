@@ -22,7 +22,7 @@ import warnings
 _CHECKOUT = pathlib.Path(__file__).resolve().parent
 _FOLDERS = (
     *("foundation", "modeling", "data", "training"),
-    *("weights", "finetuning", "jobs", "tasks", "serving"),
+    *("weights", "finetuning", "tasks", "serving"),
 )
 
 

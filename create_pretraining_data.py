@@ -26,14 +26,11 @@ last line is "Wrote N total instances".
 
 import dataclasses
 import os
-import tempfile
-import zlib
 
 from data.pretraining.settings import Settings
-from foundation import config_flags, errors, file_system
+from foundation import config_flags, file_system
 
 field, group = config_flags.field, config_flags.group
-_START_AFTER_SECONDS = 4  # Of work, before worker processes start.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,99 +164,11 @@ def _check_work_dir(config: PretrainingDataConfig) -> None:
         raise ValueError("--work_dir: name a directory that all machines share")
 
 
-def _work_dir(config: PretrainingDataConfig) -> str:
-    """Returns the directory of the run's temporary files."""
-    stem = config.shard_stem
-    if config.work_dir is not None:
-        return os.path.join(config.work_dir, f"{os.path.basename(stem)}.work")
-    if file_system.is_remote(stem):
-        name = f"pretraining-data-{zlib.crc32(stem.encode()):08x}"
-        return os.path.join(tempfile.gettempdir(), name)
-    return f"{stem}.work"
-
-
-config_flags.parse_early(PretrainingDataConfig, __name__)
-
-from absl import logging
-
-import foundation.tensorflow_setup  # noqa: F401
-from data import corpus, workers
-from data.pretraining import dry_run, generation
-from data.pretraining.recipe import Recipe, digest_files
-from data.tokenization.vocabulary import Vocabulary
-
-
-def make_recipe(config: PretrainingDataConfig) -> Recipe:
-    """Reads the vocabulary and the text's digests."""
-    settings = config.settings
-    texts = corpus.find_text(
-        config.input_file, settings.input_format, settings.text_column
-    )
-    for path in texts:
-        if not file_system.is_regular(path):
-            raise errors.InputError(
-                f"--input_file={path}: not a regular file; it is read twice"
-            )
-    return Recipe(
-        settings=settings,
-        input_files=tuple(texts),
-        # A dry run must not read all of the text.
-        input_digests=() if config.dry_run else digest_files(texts),
-        output_files=config.shard_paths,
-        work_dir=_work_dir(config),
-        vocabulary=Vocabulary.from_file(config.vocab_file),
-    )
-
-
-def _workers(config: PretrainingDataConfig, recipe: Recipe) -> workers.Workers:
-    count = config.num_workers or workers.cores()
-    # With --num_workers, they start at once.
-    start_after = _START_AFTER_SECONDS if config.num_workers is None else 0
-    # Processes import this program first, as quietly as it was imported here.
-    options = (count, recipe, "create_pretraining_data", start_after)
-    if config.beam_runner is None:
-        return workers.Workers(*options)
-
-    return workers.BeamWorkers(
-        *options, runner=config.beam_runner, options=config.beam_options
-    )
-
-
-def _print_estimate(config: PretrainingDataConfig) -> None:
-    estimate = dry_run.estimate(make_recipe(config))
-    for line in estimate.lines(config.num_workers or workers.cores()):
-        print(line)
-
-
-def _check_outputs(config: PretrainingDataConfig) -> None:
-    """Refuses what would stop the run only after all of the text was read."""
-    if config.beam_runner is not None:
-        workers.check_beam()
-    flag, paths = "output_file", config.shard_paths
-    if config.output_prefix is not None:
-        flag, paths = "output_prefix", paths[:1]  # One stands for all.
-    for path in paths:
-        file_system.check_output(path, flag)
-
-
 def main(config: PretrainingDataConfig) -> None:
     """Makes the shards, or estimates their size and time."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # No GPU is used.
-    if config.dry_run:
-        _print_estimate(config)
-        return
-    _check_outputs(config)
-    recipe, stem = make_recipe(config), config.shard_stem
-    if config.work_dir is None and file_system.is_remote(stem):
-        logging.info("Temporary files: %s (--work_dir)", recipe.work_dir)
-    with _workers(config, recipe) as pool:
-        written = generation.make(
-            recipe,
-            manifest_path=f"{stem}.manifest.json",
-            pool=pool,
-            allow_single_document=config.allow_single_document,
-        )
-    generation.log_totals(written)
+    from data.pretraining import creation
+
+    creation.create(config)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ Memory does not grow with the text.
 import dataclasses
 from typing import Literal
 
-from absl import logging
-
 from foundation import config_flags, errors, file_system, progress
 
 field = config_flags.field
@@ -69,6 +67,8 @@ class VocabularyConfig:
 
 def main(config: VocabularyConfig) -> None:
     """Counts words, learns tokens, writes them and logs how they fit."""
+    from absl import logging
+
     from data import corpus
     from data.tokenization import normalization, vocabulary, wordpiece_learner
 

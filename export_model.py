@@ -27,7 +27,9 @@ import dataclasses
 import importlib.util
 from typing import Any, Literal
 
-from foundation import config_flags
+from foundation import config_flags, errors
+from tasks.squad.settings import AnswerSettings
+from weights import checkpoint_sources
 
 field = config_flags.field
 
@@ -134,75 +136,18 @@ class ExportConfig:
                 f"--precision={other}: not with --format={self.format}"
             )
 
-    @property
-    def options(self) -> "opened_model.Options":
-        """The flags that determine the graph."""
-        squad_flags = AnswerSettings().besides_length
-        names = None
-        if self.label_names is not None:
-            names = [name.strip() for name in self.label_names.split(",")]
-        return opened_model.Options(
-            task=self.task,
-            max_seq_length=self.max_seq_length,
-            # The quantizer reads float32.
-            precision="float32" if self.format == "onnx" else self.precision,
-            labels=names,
-            text_pair=self.text_pair,
-            squad={name: getattr(self, name) for name in squad_flags},
-            document_context=self.document_context == "maximal",
-            top_k=self.top_k,
-            pooling=self.pooling,
-            layer=self.layer,
-            normalize=self.normalize,
-        )
-
-
-config_flags.parse_early(ExportConfig, __name__)
-
-from foundation import errors, hub
-from jobs import early_checks
-from tasks.squad.settings import AnswerSettings
-from weights import kinds
-
-
-def check(config: ExportConfig) -> None:
-    """Refuses models that cannot be exported before TensorFlow is imported.
-
-    Raises:
-      InputError: names the model or the flag.
-    """
-    path = hub.local(config.model_dir)
-    if config.task is not None:
-        head = kinds.BY_EXPORT_NAME[config.task].architecture
-        if head is not None:  # Every model has an encoder.
-            early_checks.check_kind(
-                path,
-                [
-                    x.name
-                    for x in kinds.KINDS.values()
-                    if x.architecture == head
-                ],
-                "name another model, or leave out --task",
-            )
-    if config.format == "onnx" and early_checks.has_bilstm(path):
-        raise errors.InputError(
-            f"--format=onnx: {path} has a BiLSTM, which cannot be written; "
-            "leave out --format"
-        )
-
-
-config_flags.check_early(ExportConfig, __name__, check)
-
-import foundation.tensorflow_setup  # noqa: F401
-from serving import opened_model, saved_model, task_graphs
-
 
 def main(config: ExportConfig) -> None:
     """Loads the model, and writes it with its tokenizer."""
     if config.format == "onnx":
-        _check_packages()
+        _check_onnx(config.model_dir)
+    import foundation.tensorflow_setup  # noqa: F401
+    from serving import opened_model, saved_model, task_graphs
+
     saved_model.check_folder(config.output_dir)
-    opened = opened_model.OpenedModel(config.model_dir, config.options)
+    opened = opened_model.OpenedModel(
+        config.model_dir, opened_model.Options(**_options(config))
+    )
     opened.check_options()
     graph = task_graphs.make(opened.load())
     save: Any = saved_model.save
@@ -218,14 +163,41 @@ def main(config: ExportConfig) -> None:
     )
 
 
-def _check_packages() -> None:
-    """Refuses --format=onnx without its packages."""
+def _options(config: ExportConfig) -> dict[str, Any]:
+    """Returns the arguments of opened_model.Options."""
+    squad_flags = AnswerSettings().besides_length
+    names = None
+    if config.label_names is not None:
+        names = [name.strip() for name in config.label_names.split(",")]
+    return dict(
+        task=config.task,
+        max_seq_length=config.max_seq_length,
+        # The quantizer reads float32.
+        precision="float32" if config.format == "onnx" else config.precision,
+        labels=names,
+        text_pair=config.text_pair,
+        squad={name: getattr(config, name) for name in squad_flags},
+        document_context=config.document_context == "maximal",
+        top_k=config.top_k,
+        pooling=config.pooling,
+        layer=config.layer,
+        normalize=config.normalize,
+    )
+
+
+def _check_onnx(path: str) -> None:
+    """Refuses what --format=onnx cannot write, before TensorFlow is there."""
     for package in ("onnx", "onnxruntime"):
         if importlib.util.find_spec(package) is None:
             raise errors.InputError(
                 f"--format=onnx needs {package}: pip install -r "
                 "requirements-onnx.txt"
             )
+    if checkpoint_sources.read(path).settings.bilstm_size:
+        raise errors.InputError(
+            f"--format=onnx: {path} has a BiLSTM, which cannot be written; "
+            "leave out --format"
+        )
 
 
 if __name__ == "__main__":

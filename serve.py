@@ -19,8 +19,6 @@ import os
 import re
 from typing import Any, Literal
 
-from absl import logging
-
 from foundation import config_flags, errors
 from serving import servable, served_directories, served_model, server, versions
 
@@ -124,6 +122,8 @@ class ServeConfig:
 
 def main(config: ServeConfig) -> None:
     """Loads the models and serves them until SIGTERM."""
+    from absl import logging
+
     served_directories.check(config.models, config.engine)
     listener = server.bind(config.host, config.port)
     engine = _engine(config)

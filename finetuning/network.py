@@ -1,7 +1,7 @@
 """A model on its devices: built, loaded, restored, predicting, saved."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -152,9 +152,7 @@ class Network:
         if not len(features):
             return constants
         features = self.head.prepare(self, features, batch_size)
-        if not pads and strategies.is_one_cpu(self._strategy):
-            batch_size = min(batch_size, len(features))
-        batches = self.batches(features, batch_size)
+        batches = self.batches(features, batch_size, pads=pads)
         predictor = self._predictor
         with (
             predictor.while_weights_change()
@@ -177,10 +175,19 @@ class Network:
             return self.lengths
         return self.devices.batch_lengths(longest)
 
+    def predictions(
+        self, features: Features, batch_size: int, *, pads: bool = True
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the outputs of batches, each with its rows `example_index`."""
+        batches = self.batches(features, batch_size, pads=pads)
+        return self._predictor.batches(batches, len(features))
+
     def batches(
-        self, features: Features, batch_size: int
+        self, features: Features, batch_size: int, *, pads: bool = True
     ) -> length_groups.OrderedBatches:
-        """Returns batches of all rows; the longest are first."""
+        """Returns batches of all rows; the longest are first. See `predict`."""
+        if not pads and strategies.is_one_cpu(self._strategy):
+            batch_size = min(batch_size, len(features))
         lengths = self.lengths_of(features)
         return length_groups.OrderedBatches(
             features, batch_size=batch_size, lengths=lengths

@@ -1,5 +1,9 @@
 """The life of a command that fine-tunes, from top to bottom."""
 
+# Before any package that may be missing.
+import foundation.environment  # noqa: F401
+
+# isort: split
 from typing import Any
 
 from absl import logging

@@ -16,19 +16,14 @@ that uses them takes whole:
             "Peak; several make a grid.", (5e-5, ))
         windows: WindowSizes = config_flags.group(WindowSizes)
 
-    config_flags.parse_early(Config, __name__)
-    config_flags.check_early(Config, __name__, early_checks.check)
-
-The command line is flat: --vocab_file=v.txt --learning_rate=5e-5,3e-5
---doc_stride=32. So are `flat_values`, `given` and run_config.json.
-
-    import foundation.tensorflow_setup  # ... and all that takes seconds
-    ...
     if __name__ == "__main__":
         config_flags.run(Config, main)
 
-`parse_early` answers --help and refuses wrong flags before TensorFlow is
-imported. A user's error ends as one line on stderr and exit code 2.
+The command line is flat: --vocab_file=v.txt --learning_rate=5e-5,3e-5
+--doc_stride=32. So are `flat_values`, `given` and run.json. `run` answers
+--help and refuses wrong flags before it calls main, which imports TensorFlow.
+
+A user's error ends as one line on stderr and exit code 2.
 """
 
 # Before any package that may be missing, and what an old Python cannot run.
@@ -55,15 +50,13 @@ from typing import Any, NoReturn, TypeVar
 
 from absl import flags, logging
 
-from foundation import atomic, errors, file_system, stamp
+from foundation import errors, stamp
 
 if typing.TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 REQUIRED = dataclasses.MISSING
 _Config = TypeVar("_Config", bound="DataclassInstance")
-RUN_CONFIG = "run_config.json"  # All flags of a command, in its output_dir.
-_parsed_early: dict[type, Any] = {}
 # Attribute of a config: the names of the flags that `build` was given.
 _CHOSEN = "_chosen_flags"
 # What transformers' Trainer calls flags of ours.
@@ -373,42 +366,6 @@ def chosen(config: "DataclassInstance") -> frozenset[str]:
     return frozenset(given(config)) if names is None else names
 
 
-def kind_of(config: "DataclassInstance", name: str) -> type:
-    """Returns the type of a flag's values: str for a Literal of strings."""
-    kind = flags_of(type(config))[name].kind
-    return kind if isinstance(kind, type) else str
-
-
-def write_run_config(config: Any, output_dir: str) -> None:
-    """Writes the resolved config as run_config.json, atomically."""
-    file_system.make_folder(output_dir)
-    path = os.path.join(output_dir, RUN_CONFIG)
-    atomic.write_json(path, flat_values(config))
-
-
-def parse_early(config_class: "type[DataclassInstance]", module: str) -> None:
-    """Parses the command line if `module` is the program, "__main__".
-
-    Call it before the imports that take long: --help and errors of flags end
-    the process at once. `run` uses the config that is made here.
-    """
-    if module == "__main__":
-        with _one_line_errors():
-            _parsed_early[config_class] = parse(config_class, sys.argv)
-
-
-def check_early(
-    config_class: type[_Config], module: str, check: Callable[[_Config], None]
-) -> None:
-    """Calls check(config) with the config of `parse_early`.
-
-    It ends the process with one line if the check raises InputError.
-    """
-    if module == "__main__":
-        with _one_line_errors():
-            check(_parsed_early[config_class])
-
-
 def run(
     config_class: "type[DataclassInstance]",
     main: Callable[[Any], int | None],
@@ -420,10 +377,7 @@ def run(
     code 2, Ctrl-C with 130. All other exceptions keep their traceback.
     """
     with _one_line_errors():
-        if argv is None and config_class in _parsed_early:
-            config = _parsed_early[config_class]
-        else:
-            config = parse(config_class, sys.argv if argv is None else argv)
+        config = parse(config_class, sys.argv if argv is None else argv)
         code = main(config)
     if code:
         sys.exit(code)

@@ -25,7 +25,7 @@ _SAFETENSORS = ["model.safetensors", "model.safetensors.index.json"]
 # sentence-transformers have beside their weights.
 _BESIDE = [
     *("config.json", "bert_config.json", "vocab.txt", "tokenizer.json"),
-    *("tokenizer_config.json", "README.md", "run_config.json"),
+    *("tokenizer_config.json", "README.md"),
     "run.json",
     *("crf.json", "question_answering.json"),
     *("added_tokens.json", "special_tokens_map.json"),

@@ -20,7 +20,8 @@ import keras
 import numpy as np
 from absl import logging
 
-from foundation import atomic, config_flags, errors
+from finetuning import record
+from foundation import atomic, errors
 from serving import keras_layers, opened_model, predictors
 from serving.opened_model import OpenedModel
 from tasks.ner import tagging
@@ -146,11 +147,11 @@ class Model:
 
     def _run(self, features: Any) -> Any:
         """Computes the model, for its predictor."""
-        task_model = self._loaded.task_model
-        if task_model is None:  # A masked LM, and features of a batch.
+        network = self._loaded.network
+        if network is None:  # A masked LM, and features of a batch.
             return self._loaded.model(features).masked_lm_logits
         batch_size = self._opened.options.batch_size
-        return task_model.predictions(features, batch_size, pads=False)
+        return network.predictions(features, batch_size, pads=False)
 
     def predict(self, inputs: Sequence) -> Sequence | np.ndarray:
         """Returns one result for each input, in order.
@@ -297,6 +298,5 @@ class Model:
         if flags := {**self._opened.flags_of_texts, **flags}:
             # As a training leaves them: commands read texts as now.
             atomic.write_json(
-                os.path.join(directory, config_flags.RUN_CONFIG),
-                flags | {"do_train": True},
+                os.path.join(directory, record.NAME), {"flags": flags}
             )

@@ -63,7 +63,7 @@ def save(
     saved_model.check_folder(directory)
     setup, num_layers, modules = graph.setup, None, None
     if setup.task == kinds.SENTENCE_EMBEDDING:
-        modules = graph.objective.modules
+        modules = graph.head.modules
         count = setup.config.num_hidden_layers
         num_layers = setup.settings["layer"] % count + 1
         setup = dataclasses.replace(

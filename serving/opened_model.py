@@ -1,7 +1,7 @@
 """Opens a model directory or a released checkpoint, to predict with it.
 
 Options that are not given have the values of the model's training, which
-run_config.json beside the weights holds. Without it, the defaults of the
+run.json beside the weights holds. Without it, the defaults of the
 training commands apply.
 """
 
@@ -12,22 +12,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from data import examples
+from finetuning import devices, network, record
+from finetuning.head import Head
 from foundation import config_flags, errors
-from jobs import assembly, run_config
-from jobs import source as source_lib
-from jobs.task_model import Builder, Objective, TaskModel
 from modeling import heads, layers, variables
-from modeling.config import BertConfig
 from serving import predictors
-from tasks.classification import tables
-from tasks.classification.objective import ClassificationObjective
+from tasks.classification import heads as sentence_heads
+from tasks.classification import label_kinds, tables
 from tasks.classification.settings import windows_of
-from tasks.features import feature_extraction
+from tasks.features import extraction
+from tasks.features import heads as feature_heads
 from tasks.ner import heads as taggers
 from tasks.ner import tagging
 from tasks.squad import heads as squad_heads
 from tasks.squad.settings import AnswerSettings
 from tasks.squad.task import check_threshold
+from training import settings as training_settings
 from weights import (
     checkpoint_sources,
     kinds,
@@ -137,14 +137,14 @@ class Loaded(NamedTuple):
 
     Attributes:
       setup: what is known of it.
-      objective: what it computes.
-      task_model: the Keras model and its predictions; None of a masked LM.
+      head: what it computes, a Head; None of a masked LM.
+      network: the model and its predictions; None of a masked LM.
       model: the Keras model.
     """
 
     setup: predictors.Setup
-    objective: Any
-    task_model: TaskModel | None
+    head: Any
+    network: network.Network | None
     model: Any
 
 
@@ -162,7 +162,6 @@ class OpenedModel:
       max_seq_length: the given length, or that of the training, or the default.
       modules: how sentence embeddings are made; None for other tasks.
       start: the model and its tokenizer.
-      config: the flags of a command that predicts with it.
     """
 
     def __init__(self, path: str, options: Options):
@@ -190,8 +189,12 @@ class OpenedModel:
         self.path, self.options = path, options
         self.task, self.source = task, source
         max_seq_length = options.max_seq_length
-        model = source_lib.given(path, max_seq_length=max_seq_length)
-        self.start, self.trained = model.start, model.trained
+        self.start = pretrained.open_start(
+            output_dir=None,
+            init_checkpoint=source,
+            max_seq_length=max_seq_length,
+        )
+        self.trained = record.RunRecord(source.folder).flags
         self.modules = None
         if task == "sentence_embedding":
             self.modules = sentence_modules.open_modules(
@@ -212,13 +215,13 @@ class OpenedModel:
                 trained = self.trained.get("max_seq_length") or usual
                 max_seq_length = min(trained, max_seq_length)
         self.max_seq_length = max_seq_length
-        self.config = config_flags.build(
-            run_config.FinetuningConfig,
-            output_dir=source.directory,
-            init_checkpoint=path,
-            predict_batch_size=options.batch_size,
-            precision=options.precision,
-            strategy="one_device",
+        self._devices = devices.open_devices(
+            config_flags.build(
+                training_settings.Devices,
+                precision=options.precision,
+                strategy="one_device",
+            ),
+            None,
         )
 
     def check_options(self) -> None:
@@ -264,33 +267,32 @@ class OpenedModel:
             "vocabulary_sha256": self.start.tokenizer.vocabulary.sha256,
         }
 
-    def _build(self, objective: Any) -> TaskModel:
-        """Builds a model without its weights."""
-        builder = Builder(
-            config=self.config,
-            start=self.start,
-            strategy=assembly.make_strategy(self.config.devices, None),
-            objective=objective,
-            max_seq_length=self.max_seq_length,
-        )
-        return builder.build(seed=0)
+    def _network(self, head: Head) -> network.Network:
+        """Builds a model with its weights.
 
-    def _load(self, objective: Objective) -> TaskModel:
-        """Builds a model that was trained for the task, with its weights.
-
-        With new_head it need not have been trained for it.
+        It was trained for its task, except with new_head; an encoder was not.
         """
-        task_model = self._build(objective)
-        if self.options.new_head:
+        start = self.start
+        built = network.Network(
+            head,
+            start.config,
+            devices=self._devices,
+            max_seq_length=self.max_seq_length,
+            seed=0,
+            attention=start.attention,
+            bilstm_size=start.bilstm_size,
+        )
+        if self.options.new_head or self.task == kinds.SENTENCE_EMBEDDING:
             pretrained.assign(
-                task_model.model,
-                self.start.init_checkpoint,
-                tokenizer=self.start.tokenizer,
-                new_output_layer=True,
+                built.model,
+                start.init_checkpoint,
+                tokenizer=start.tokenizer,
+                new_output_layer=self.options.new_head,
             )
-            return task_model
-        task_model.assign(self.start.init_checkpoint)
-        return task_model
+        else:
+            model_directory.check_task(built.model, self.source.path)
+            built.load(start.init_checkpoint, start.tokenizer)
+        return built
 
     def _classes(self) -> task_files.ModelClasses:
         """Returns the classes of the model, with the given names."""
@@ -314,35 +316,27 @@ class OpenedModel:
         """
         task = kinds.BY_EXPORT_NAME[self.task]
         if self.task == kinds.FILL_MASK:
-            dtype = assembly.dtype_policy(self.config.devices)
-            model, _ = pretrained.load_masked_lm(self.path, dtype)
+            model, _ = pretrained.load_masked_lm(
+                self.path, self._devices.dtype_policy
+            )
             setup = self._setup(settings={"top_k": self.options.top_k})
             return Loaded(setup, None, None, model)
         if self.task == kinds.SENTENCE_EMBEDDING:
-            setup, objective = self._embedder()
-            task_model = self._build(objective)
-            pretrained.assign(
-                task_model.model,
-                self.start.init_checkpoint,
-                tokenizer=self.start.tokenizer,
-            )
-            return Loaded(setup, objective, task_model, task_model.model)
-        if self.task == kinds.QUESTION_ANSWERING:
-            setup, objective = self._answerer()
+            setup, head = self._embedder()
+        elif self.task == kinds.QUESTION_ANSWERING:
+            setup, head = self._answerer()
         elif self.task == kinds.TOKEN_CLASSIFICATION:
-            setup, objective = self._tagger()
+            setup, head = self._tagger()
         elif task.name == examples.MULTIPLE_CHOICE:
             setup = self._setup()
-            objective = ClassificationObjective(
-                config=self.start.config, kind=task.name, labels=()
-            )
+            head = sentence_heads.head_of(label_kinds.Choice(()))
         else:
-            setup, objective = self._sentences()
-        task_model = self._load(objective)
+            setup, head = self._sentences()
+        built = self._network(head)
         if setup.task == kinds.TOKEN_CLASSIFICATION:
-            scores = tagging.scores_of(task_model.model)
+            scores = tagging.scores_of(built.model)
             setup = dataclasses.replace(setup, scores=scores)
-        return Loaded(setup, objective, task_model, task_model.model)
+        return Loaded(setup, head, built, built.model)
 
     def _setup(self, **values: Any) -> predictors.Setup:
         return predictors.Setup(
@@ -354,8 +348,8 @@ class OpenedModel:
             **({"task": self.task} | values),
         )
 
-    def _sentences(self) -> tuple[predictors.Setup, Any]:
-        """Returns the setup and the objective of a sentence model.
+    def _sentences(self) -> tuple[predictors.Setup, Head]:
+        """Returns the setup and the head of a sentence model.
 
         Raises:
           InputError: the model is none, or is of another kind.
@@ -394,15 +388,11 @@ class OpenedModel:
             settings={"windows": list(windows)} if windows else {},
             are_pairs=has_pairs,
         )
-        return setup, ClassificationObjective(
-            config=self.start.config,
-            kind=kind,
-            labels=() if is_regression else labels,
-            window_pooling=pooling,
-        )
+        labeled = label_kinds.KINDS[kind](() if is_regression else labels)
+        return setup, sentence_heads.head_of(labeled, window_pooling=pooling)
 
-    def _tagger(self) -> tuple[predictors.Setup, Any]:
-        """Returns the setup and the objective of a tagger.
+    def _tagger(self) -> tuple[predictors.Setup, Head]:
+        """Returns the setup and the head of a tagger.
 
         Raises:
           InputError: the model has no labels.
@@ -419,13 +409,11 @@ class OpenedModel:
         setup = self._setup(
             labels=list(labels), settings={"document_context": context}
         )
-        head = taggers.head_of(
-            labels, has_crf=tagging.has_crf(self.source.folder)
-        )
-        return setup, _HeadObjective(head, self.start.config)
+        has_crf = tagging.has_crf(self.source.folder)
+        return setup, taggers.head_of(labels, has_crf=has_crf)
 
-    def _answerer(self) -> tuple[predictors.Setup, Any]:
-        """Returns the setup and the objective of a model of SQuAD.
+    def _answerer(self) -> tuple[predictors.Setup, Head]:
+        """Returns the setup and the head of a model of SQuAD.
 
         Raises:
           InputError: options.squad has an unknown flag, or max_seq_length is
@@ -459,30 +447,31 @@ class OpenedModel:
         except ValueError as error:
             raise errors.InputError(str(error)) from error
         setup = self._setup(settings=settings.besides_length)
-        return setup, _HeadObjective(squad_heads.SpanHead(), self.start.config)
+        return setup, squad_heads.SpanHead()
 
-    def _embedder(self) -> tuple[predictors.Setup, Any]:
-        """Returns the setup and the objective of an encoder.
+    def _embedder(self) -> tuple[predictors.Setup, Head]:
+        """Returns the setup and the head of an encoder.
 
         Raises:
           InputError: the dense layers of sentence-transformers do not fit.
         """
         modules, config = self.modules, self.start.config
         assert modules is not None  # The task is sentence_embedding.
-        layer = self.options.layer
-        objective = feature_extraction.ExtractionObjective(
-            feature_extraction.parse_layers(str(layer), config), modules, config
+        layer, size = self.options.layer, config.hidden_size
+        if modules.is_pooled:  # Refuses modules that differ.
+            size = modules.vector_size(size)
+        head = feature_heads.LayersHead(
+            extraction.parse_layers(str(layer), config), modules
         )
         setup = self._setup(
             settings={
                 "layer": layer,
                 "pooling": modules.pooling,
                 "normalize": modules.normalize,
-                # Refuses modules that differ.
-                "size": objective.vector_size,
+                "size": size,
             }
         )
-        return setup, objective
+        return setup, head
 
     def pooler(self) -> layers.Dense | None:
         """Returns the pooler of a model without a head, if it has one."""
@@ -502,7 +491,7 @@ class OpenedModel:
 
     @property
     def _maker(self) -> variables.Maker:
-        dtype = assembly.dtype_policy(self.config.devices)
+        dtype = self._devices.dtype_policy
         return variables.Maker(stddev=0.0, seed=0, dtype=dtype)
 
     def _stored(self, layer: Any) -> Any:
@@ -540,17 +529,3 @@ def _task_of(model_dir: str, source: checkpoint_sources.Source) -> str:
             "to be sentence_embedding"
         )
     return "sentence_embedding"
-
-
-class _HeadObjective:
-    """A head of a task, as jobs.task_model calls it."""
-
-    def __init__(self, head: Any, config: BertConfig):
-        self._head, self._config = head, config
-        self.per_token = head.per_token
-        self.predict, self.load_files = head.predict, head.load_files
-        self.stored = {"labels": head.labels} if head.labels else {}
-
-    def make_model(self, **options: Any) -> Any:
-        """Makes the model with random weights."""
-        return self._head.build(self._config, **options)

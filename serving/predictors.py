@@ -22,7 +22,7 @@ from data.tokenization import plain_wordpiece, vocabulary, wordpiece
 from foundation import config_flags, errors
 from modeling.config import BertConfig
 from serving.served_model import FLOAT, FLOATS, INT, INTS, TEXT, TEXTS, Spec
-from tasks.classification import outcomes
+from tasks.classification import label_kinds
 from tasks.squad import answering, decoding
 from tasks.squad.settings import AnswerSettings
 from weights import kinds
@@ -298,19 +298,19 @@ class _Sentences(Predictor):
 
     def predict(self, items: list) -> list:
         """Returns Classifications, Labels, or floats of a regression."""
-        logits = self._outputs(items)
-        rows = outcomes.probabilities(self._kind, logits).tolist()
+        logits, labels = self._outputs(items), self.setup.labels or []
+        kind = label_kinds.KINDS[self._kind](labels)
+        rows = kind.probabilities(logits).tolist()
         if self._kind == examples.REGRESSION:
             return [row[0] for row in rows]
-        labels = self.setup.labels or []
-        decisions = outcomes.decisions(self._kind, logits)
+        decisions = kind.decide(logits)
         named = [dict(zip(labels, row, strict=True)) for row in rows]
         if self._kind == examples.MULTI_LABEL:
             return [
                 Labels([labels[i] for i in np.flatnonzero(chosen)], row)
                 for chosen, row in zip(decisions, named, strict=True)
             ]
-        best = [labels[i] for i in decisions]
+        best = [labels[i] for (i,) in decisions]
         return [
             Classification(label, row[label], row)
             for label, row in zip(best, named, strict=True)
@@ -347,10 +347,9 @@ class _MultipleChoice(Predictor):
 
     def predict(self, items: list) -> list[Choice]:
         """See Predictor."""
-        logits, kind = self._outputs(items), examples.MULTIPLE_CHOICE
-        rows = outcomes.probabilities(kind, logits).tolist()
-        decisions = outcomes.decisions(kind, logits).tolist()
-        return list(map(Choice, decisions, rows))
+        logits, kind = self._outputs(items), label_kinds.Choice(())
+        rows = kind.probabilities(logits).tolist()
+        return list(map(Choice, kind.decide(logits)[:, 0].tolist(), rows))
 
 
 class _QuestionAnswering(Predictor):

@@ -232,7 +232,7 @@ class EmbeddingGraph(text_graph.TextGraph):
 
     def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Maps features of [B, S] to embedding float32 [B, size]."""
-        (embedding,) = self.objective.predict(self.model, features).values()
+        (embedding,) = self.head.predict(self.model, features).values()
         return {"embedding": embedding}
 
 

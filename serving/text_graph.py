@@ -15,7 +15,7 @@ class TextGraph:
       outputs: names of the outputs.
       setup: what is known of the model.
       model: the Keras model.
-      objective: what it computes; None of a masked LM.
+      head: what it computes; None of a masked LM.
       tokenizer: tokenizer of the model.
       max_seq_length: the most tokens of a text, or of a window.
       has_sequences: whether an example has several sequences: choices, windows.
@@ -33,7 +33,7 @@ class TextGraph:
     def __init__(self, loaded: Loaded):
         """Takes a loaded model of the task."""
         self.setup, self.model = loaded.setup, loaded.model
-        self.objective = loaded.objective
+        self.head = loaded.head
         self.tokenizer = loaded.setup.tokenizer
         self.max_seq_length = loaded.setup.max_seq_length
 

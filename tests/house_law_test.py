@@ -20,8 +20,8 @@ MAY_IMPORT = {
     "weights": {"foundation", "modeling", "data"},
     "finetuning": {"foundation", "modeling", "data", "training", "weights"},
 }
-MAY_IMPORT["jobs"] = {*MAY_IMPORT["finetuning"], "finetuning"}
-MAY_IMPORT["tasks"] = {*MAY_IMPORT["jobs"], "jobs"}
+
+MAY_IMPORT["tasks"] = {*MAY_IMPORT["finetuning"], "finetuning"}
 for _top in ("serving", "paper"):
     MAY_IMPORT[_top] = {*MAY_IMPORT["tasks"], "tasks"}
 # The commands, and `bert`, which users import.

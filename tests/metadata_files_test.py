@@ -21,8 +21,8 @@ from hypothesis import strategies
 
 from data import features, manifest
 from data.pretraining import work_dir
-from foundation import errors, stamp
-from jobs import grid, run_directory, streaming
+from finetuning import record
+from foundation import errors
 from modeling.config import BertConfig
 from tasks.ner import tagging
 from weights import model_directory, task_files, tokenizer_files
@@ -64,7 +64,12 @@ TOKENIZER = {
     "added_tokens_decoder": {"0": {"content": "[PAD]"}},
     "never_split": [],
 }
-AXES = {"learning_rate": 5e-05, "random_seed": 1}
+JOURNAL = {
+    "flags": {"learning_rate": 5e-05, "max_seq_length": 128},
+    "made_from": {"train": "aa", "labels": ["a", "b"]},
+    "runs": {"one": {"step": 3, "values": {"score": 0.5}, "failed": ""}},
+    "best": {"run": "one", "step": 3},
+}
 MANIFEST = {
     "kind": "pretraining",
     "max_seq_length": 16,
@@ -86,25 +91,6 @@ def _tokenizer(folder):
     return tokenizer_files.load(folder)
 
 
-def _grid(folder):
-    results = grid.Results(folder)
-    results.read()
-    return results.table()
-
-
-def _run(folder):
-    return grid.Run(
-        **AXES, directory=folder, train_batch_size=8, num_train_epochs=1.0
-    )
-
-
-def _sets(folder):
-    pathlib.Path(folder, "out.txt").write_text("x")
-    run_directory.keep_other_sets(
-        folder, ["out.txt"], name="dev", digest="0123456789"
-    )
-
-
 def _recipe(folder):
     os.makedirs(os.path.join(folder, "finished"), exist_ok=True)
     return types.SimpleNamespace(work_dir=folder)
@@ -121,10 +107,6 @@ def _receipt(folder):
     shutil.move(f"{folder}/receipt.json", f"{folder}/finished/a")
     pathlib.Path(folder, "a").write_bytes(b"abc")
     work_dir.receipt(recipe, f"{folder}/a")
-
-
-def _blocks(folder):
-    streaming.Blocks(folder, {"a": [1]})
 
 
 def _of(function, name):
@@ -158,36 +140,7 @@ KINDS = {
     "tokenizer_config": ("tokenizer_config.json", TOKENIZER, _tokenizer),
     "tokenizer": ("tokenizer.json", FAST, _tokenizer),
     "added_tokens": ("added_tokens.json", {"[X]": 7}, _tokenizer),
-    "run_config": (
-        "run_config.json",
-        {"do_train": True, "max_seq_length": 128, "task_name": "csv"},
-        run_directory.training_flags,
-    ),
-    "predicted_sets": (
-        "predicted_sets.json",
-        {"out.txt": {"set": "dev", "digest": "ab"}},
-        _sets,
-    ),
-    "begun": (
-        "begun.json",
-        {"settings": {"learning_rate": 5e-05}},
-        lambda folder: _run(folder).check(
-            _run(folder).begun(), stamp.flags("result", _run(folder).settings)
-        ),
-    ),
-    "result": (
-        "result.json",
-        {"values": {"score": 0.5}, "step": 3, "seconds": 1.5, "settings": {}},
-        lambda folder: grid.Results(folder).add(
-            _run(folder), _run(folder).result()
-        ),
-    ),
-    "kept": ("kept.json", {**AXES, "step": 3}, grid.kept),
-    "grid_results": (
-        "grid_results.json",
-        {"runs": [{**AXES, "score": 0.5}], "failed": [{**AXES, "step": 3}]},
-        _grid,
-    ),
+    "journal": (record.NAME, JOURNAL, record.RunRecord),
     "question_answering": (
         "question_answering.json",
         {"version_2_with_negative": True, "null_score_diff_threshold": -1.5},
@@ -214,7 +167,6 @@ KINDS = {
         {"job": {}, "bytes": 3},
         _of(features.read_sidecar, "a"),
     ),
-    "blocks": ("settings.json", {"a": [1]}, _blocks),
 }
 
 
@@ -310,12 +262,6 @@ def test_damages_are_read_or_end_in_one_line(kind, tmp_path):
         ("tokenizer", ["model", "vocab", "a"], None),
         ("tokenizer", ["model", "vocab", "a"], -1),
         ("tokenizer", ["normalizer", "lowercase"], 1),
-        ("run_config", ["max_seq_length"], "a"),
-        ("run_config", ["task_name"], []),
-        ("begun", ["settings"], []),
-        ("result", ["values", "score"], "high"),
-        ("kept", ["step"], "3"),
-        ("grid_results", ["runs", 0, "learning_rate"], None),
         ("question_answering", ["null_score_diff_threshold"], "0"),
         ("crf", ["start"], [1.0, "x"]),
         ("crf", ["end"], [1.0]),
@@ -327,7 +273,7 @@ def test_a_wrong_value_is_named(kind, path, value, tmp_path):
         _read(kind, _with(valid, path, value), tmp_path)
     message = str(caught.value)
     assert os.path.join(tmp_path, name) in message
-    if kind not in ("added_tokens", "predicted_sets"):  # Maps of any keys.
+    if kind not in ("added_tokens",):  # Maps of any keys.
         assert path[0] in message
     assert "\n" not in message
 

@@ -25,7 +25,7 @@ from absl import logging
 
 from data import examples
 from data.tokenization import vocabulary, wordpiece
-from foundation import atomic, config_flags, errors, file_system, tensor_files
+from foundation import atomic, errors, file_system, tensor_files
 from modeling.config import BertConfig
 from weights import (
     checkpoint_sources,
@@ -47,7 +47,6 @@ TASK_FILES = (
     task_files.CRF,
     task_files.SQUAD_SETTINGS,
     task_files.JOURNAL,
-    config_flags.RUN_CONFIG,
 )
 _HEADS = {
     "masked_lm": stored_weights.MASKED_LM,

@@ -5,7 +5,6 @@ pytest tests/foundation/config_flags_test.py
 
 import dataclasses
 import errno
-import json
 import os
 import pathlib
 import re
@@ -251,33 +250,6 @@ def test_help_lists_every_flag_and_exits_with_zero(capsys):
     assert "--max_seq_length: In tokens. (default: 128)" in text
 
 
-def test_run_config_is_written_as_json(tmp_path):
-    directory = tmp_path / "new"
-    config_flags.write_run_config(Config(vocab_file="v"), str(directory))
-    written = json.loads((directory / "run_config.json").read_text())
-    assert Config(**written) == Config(vocab_file="v")
-    assert [p.name for p in directory.iterdir()] == ["run_config.json"]
-
-
-def test_workers_with_the_same_process_number_write_beside_each_other(
-    tmp_path, monkeypatch
-):
-    """As in containers, where each has number 1."""
-    rename, hidden = os.replace, []
-
-    def rename_late(source, target):
-        hidden.append(source)
-        if len(hidden) == 1:
-            config_flags.write_run_config(Config(vocab_file="b"), str(tmp_path))
-        rename(source, target)
-
-    monkeypatch.setattr(os, "replace", rename_late)
-    config_flags.write_run_config(Config(vocab_file="a"), str(tmp_path))
-    assert len(set(hidden)) == 2
-    written = json.loads((tmp_path / "run_config.json").read_text())
-    assert Config(**written) == Config(vocab_file="a")
-
-
 def test_help_shows_the_choices_and_no_missing_default(capsys):
     with pytest.raises(SystemExit):
         run(lambda config: None, "--help")
@@ -408,18 +380,6 @@ def test_commands_parse_their_flags_before_they_import_tensorflow(
     assert found.returncode == code, found.stderr
     assert shown in found.stdout + found.stderr
     assert "is imported" not in found.stderr
-
-
-def test_a_command_uses_the_config_that_was_parsed_early(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["runner.py", "--vocab_file=v"])
-    monkeypatch.setattr(config_flags, "_parsed_early", {})
-    config_flags.parse_early(Config, "some.module")
-    assert not config_flags._parsed_early
-    config_flags.parse_early(Config, "__main__")
-    early = config_flags._parsed_early[Config]
-    seen = []
-    config_flags.run(Config, seen.append)
-    assert seen[0] is early and early.vocab_file == "v"
 
 
 def test_a_flag_that_is_given_with_its_default_is_chosen():

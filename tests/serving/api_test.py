@@ -24,6 +24,7 @@ import run_classifier
 import run_ner
 import run_squad
 from data import length_groups
+from finetuning import record
 from foundation import errors
 from modeling import crf
 from serving import api, opened_model
@@ -385,9 +386,7 @@ def in_cache(tiny_models, tmp_path):
         forbidden=crf.Scores(**tagging.forbidden(exports.TAGS, "bio2")),
     )
     tagging.save_crf(model, exports.TAGS, str(snapshot))
-    (snapshot / "run_config.json").write_text(
-        '{"do_train": true, "max_seq_length": 20}'
-    )
+    (snapshot / "run.json").write_text('{"flags": {"max_seq_length": 20}}')
     return folder
 
 
@@ -749,14 +748,14 @@ def test_a_text_that_is_cut_is_warned_of(load, tiny_models, caplog):
     assert "max_seq_length=48" in found
 
 
-TRAINED = {"do_train": True, "max_seq_length": 20}
+TRAINED = {"max_seq_length": 20}
 
 
 def with_flags(path, tmp_path, **flags):
     """Returns a copy of a model with the flags of a training."""
     shutil.copytree(path, tmp_path / "trained")
-    text = json.dumps(TRAINED | flags)
-    (tmp_path / "trained" / "run_config.json").write_text(text)
+    text = json.dumps({"flags": TRAINED | flags})
+    (tmp_path / "trained" / "run.json").write_text(text)
     return tmp_path / "trained"
 
 
@@ -802,7 +801,7 @@ def test_a_saved_model_reads_long_texts_as_before(tiny_models, tmp_path):
         again = api.load(tmp_path / name)
         assert again.max_seq_length == model.max_seq_length != 48
         assert again.predict(TEXTS[:4]) == model.predict(TEXTS[:4])
-        flags = json.loads((tmp_path / name / "run_config.json").read_text())
+        flags = record.RunRecord(str(tmp_path / name)).flags
         assert ("task_name" in flags) == (name == "same")
 
 
@@ -823,11 +822,11 @@ def test_a_saved_model_reads_questions_and_sentences_as_before(
         document_context=True,
     )
     model.save(tmp_path / "tagger")
-    flags = json.loads((tmp_path / "tagger" / "run_config.json").read_text())
+    flags = record.RunRecord(str(tmp_path / "tagger")).flags
     assert api.load(tmp_path / "tagger").max_seq_length == 24
     assert flags["document_context"] == "maximal"
     api.load(tiny_models / "fill_mask").save(tmp_path / "masks")
-    assert not (tmp_path / "masks" / "run_config.json").exists()
+    assert not (tmp_path / "masks" / record.NAME).exists()
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,6 @@ def tiny_models(tmp_path_factory) -> pathlib.Path:
     ):
         exports.save_model(folder / task, make)
     # As a training with this flag leaves it.
-    path = folder / "question_answering" / "run_config.json"
-    path.write_text('{"do_train": true, "max_query_length": 8}')
+    path = folder / "question_answering" / "run.json"
+    path.write_text('{"flags": {"max_query_length": 8}}')
     return folder

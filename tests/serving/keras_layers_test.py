@@ -234,8 +234,8 @@ def test_longer_sequences_than_the_model_has_positions_are_refused(load):
 def test_a_saved_model_predicts_the_same(task, inputs, load, tmp_path):
     model = load(task)
     model.save(tmp_path / "saved")
-    (tmp_path / "saved" / "run_config.json").write_text(
-        '{"do_train": true, "max_query_length": 8}'
+    (tmp_path / "saved" / "run.json").write_text(
+        '{"flags": {"max_query_length": 8}}'
     )
     again = bert.load(tmp_path / "saved")
     assert (again.task, again.labels) == (model.task, model.labels)

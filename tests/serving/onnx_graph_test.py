@@ -13,7 +13,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 from foundation import errors  # noqa: E402
 from modeling import crf, encoder, models  # noqa: E402
 from serving import onnx_graph, onnx_names  # noqa: E402
-from tasks.features import feature_extraction  # noqa: E402
+from tasks.features import heads  # noqa: E402
 from weights import sentence_modules  # noqa: E402
 
 _WORDS = [*tiny_runs.SPECIAL, *(f"word{i}" for i in range(40))]
@@ -115,9 +115,7 @@ def test_vectors_of_texts_are_those_of_the_encoder(pooling):
         truncate_dim=3 if pooling == "max" else None,
     )
     layer = -2
-    extraction = feature_extraction.ExtractionObjective(
-        [layer], modules, config
-    )
+    head = heads.LayersHead([layer], modules)
     model, features = encoder.make_encoder(config), _features(4, 11)
     count = config.num_hidden_layers + layer + 1
     found = _run(model, features, num_layers=count, modules=modules)
@@ -125,8 +123,8 @@ def test_vectors_of_texts_are_those_of_the_encoder(pooling):
     np.testing.assert_allclose(found["last_hidden_state"], states, atol=5e-5)
     assert ("sentence_embedding" in found) == (pooling != "none")
     if pooling != "none":
-        (expected,) = extraction.predict(model, features).values()
-        assert expected.shape[-1] == extraction.vector_size
+        (expected,) = head.predict(model, features).values()
+        assert expected.shape[-1] == modules.vector_size(config.hidden_size)
         np.testing.assert_allclose(
             found["sentence_embedding"], expected, atol=5e-5
         )

@@ -81,13 +81,11 @@ def test_pairs_are_as_in_the_training_or_in_doubt_named(
     caplog.clear()
     trained = tmp_path / "trained"
     shutil.copytree(pair_model, trained)
-    (trained / "run_config.json").write_text(
-        '{"do_train": true, "task_name": "mrpc"}'
-    )
+    (trained / "run.json").write_text('{"flags": {"task_name": "mrpc"}}')
     found = exports.graph(trained)(text=["the"], text_pair=["cat"])
     assert found["label"].shape == (1,)
     exports.graph(pair_model, text_pair="false")
-    assert "run_config" not in caplog.text
+    assert "not known" not in caplog.text
 
 
 @pytest.mark.parametrize("attention", ["bidirectional", "left_to_right"])
