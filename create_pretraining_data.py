@@ -166,9 +166,13 @@ def _check_work_dir(config: PretrainingDataConfig) -> None:
 
 def main(config: PretrainingDataConfig) -> None:
     """Makes the shards, or estimates their size and time."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # No GPU is used.
     from data.pretraining import creation
 
-    creation.create(config)
+    if config.dry_run:
+        print("\n".join(creation.estimate(config)))
+    else:
+        creation.create(config)
 
 
 if __name__ == "__main__":

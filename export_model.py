@@ -136,6 +136,30 @@ class ExportConfig:
                 f"--precision={other}: not with --format={self.format}"
             )
 
+    @property
+    def options(self) -> Any:
+        """The flags that determine the graph, as opened_model.Options."""
+        from serving import opened_model
+
+        squad_flags = AnswerSettings().besides_length
+        names = None
+        if self.label_names is not None:
+            names = [name.strip() for name in self.label_names.split(",")]
+        return opened_model.Options(
+            task=self.task,
+            max_seq_length=self.max_seq_length,
+            # The quantizer reads float32.
+            precision="float32" if self.format == "onnx" else self.precision,
+            labels=names,
+            text_pair=self.text_pair,
+            squad={name: getattr(self, name) for name in squad_flags},
+            document_context=self.document_context == "maximal",
+            top_k=self.top_k,
+            pooling=self.pooling,
+            layer=self.layer,
+            normalize=self.normalize,
+        )
+
 
 def main(config: ExportConfig) -> None:
     """Loads the model, and writes it with its tokenizer."""
@@ -145,9 +169,7 @@ def main(config: ExportConfig) -> None:
     from serving import opened_model, saved_model, task_graphs
 
     saved_model.check_folder(config.output_dir)
-    opened = opened_model.OpenedModel(
-        config.model_dir, opened_model.Options(**_options(config))
-    )
+    opened = opened_model.OpenedModel(config.model_dir, config.options)
     opened.check_options()
     graph = task_graphs.make(opened.load())
     save: Any = saved_model.save
@@ -160,28 +182,6 @@ def main(config: ExportConfig) -> None:
         config.output_dir,
         precision=config.precision,
         source=opened.description,
-    )
-
-
-def _options(config: ExportConfig) -> dict[str, Any]:
-    """Returns the arguments of opened_model.Options."""
-    squad_flags = AnswerSettings().besides_length
-    names = None
-    if config.label_names is not None:
-        names = [name.strip() for name in config.label_names.split(",")]
-    return dict(
-        task=config.task,
-        max_seq_length=config.max_seq_length,
-        # The quantizer reads float32.
-        precision="float32" if config.format == "onnx" else config.precision,
-        labels=names,
-        text_pair=config.text_pair,
-        squad={name: getattr(config, name) for name in squad_flags},
-        document_context=config.document_context == "maximal",
-        top_k=config.top_k,
-        pooling=config.pooling,
-        layer=config.layer,
-        normalize=config.normalize,
     )
 
 

@@ -67,10 +67,10 @@ def _workers(config: Any, recipe: Recipe) -> workers.Workers:
     )
 
 
-def _print_estimate(config: Any) -> None:
-    estimate = dry_run.estimate(make_recipe(config))
-    for line in estimate.lines(config.num_workers or workers.cores()):
-        print(line)
+def estimate(config: Any) -> list[str]:
+    """Returns lines about the size of the shards and the time of the run."""
+    found = dry_run.estimate(make_recipe(config))
+    return [*found.lines(config.num_workers or workers.cores())]
 
 
 def _check_outputs(config: Any) -> None:
@@ -85,11 +85,7 @@ def _check_outputs(config: Any) -> None:
 
 
 def create(config: Any) -> None:
-    """Makes the shards, or estimates their size and time."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # No GPU is used.
-    if config.dry_run:
-        _print_estimate(config)
-        return
+    """Makes the shards."""
     _check_outputs(config)
     recipe, stem = make_recipe(config), config.shard_stem
     if config.work_dir is None and file_system.is_remote(stem):
