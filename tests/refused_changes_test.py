@@ -3,6 +3,8 @@
 python -m pytest tests/refused_changes_test.py
 """
 
+import json
+
 import classifier_runs
 import ner_runs
 import pytest
@@ -11,7 +13,7 @@ import tiny_runs
 
 import run_embeddings
 
-ONCE = {"num_train_epochs": 1}
+ONCE = {"num_train_epochs": 1, "keep_checkpoint_max": 5}
 
 
 def classify(root, name, data):
@@ -37,7 +39,7 @@ def tag_features(root, name, data):
 def embed(root, name, data):
     tiny_runs.run(
         run_embeddings,
-        run_embeddings.EmbeddingsConfig,
+        run_embeddings.EmbeddingsFlags,
         "--do_train",
         train_file=root / f"{data}.csv",
         init_checkpoint=root / "encoder",
@@ -65,6 +67,15 @@ def tree(folder):
     return {x: x.read_bytes() for x in paths if x.name != ".training.lock"}
 
 
+def stopped(folder):
+    """Leaves what a kill between the last checkpoint and the end leaves."""
+    (folder / "model.safetensors").unlink()
+    journal = json.loads((folder / "run.json").read_text())
+    kept = {name: journal[name] for name in ("flags", "made_from")}
+    (folder / "run.json").write_text(json.dumps(kept))
+    return folder
+
+
 @pytest.mark.parametrize(
     "make_data, train",
     [
@@ -79,31 +90,25 @@ def test_other_data_are_refused_before_a_killed_run_changes(
     tmp_path, capsys, make_data, train
 ):
     make_data(tmp_path)
-    folder = train(tmp_path, "out", "train")
-    # What a kill between the last checkpoint and the end leaves.
-    for path in list(folder.rglob("*")):
-        if path.name in ("result.json", "kept.json", "model.safetensors"):
-            path.unlink()
+    folder = stopped(train(tmp_path, "out", "train"))
     before = tree(folder)
     assert any("model.ckpt-" in path.name for path in before)
     with pytest.raises(SystemExit) as exit:
         train(tmp_path, "out", "dev")
     assert exit.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "--train_file" in error and "another --output_dir" in error
+    assert "train had other contents" in error
+    assert error.endswith("another --output_dir")
     after = tree(folder)
     assert {x for x in before | after if before.get(x) != after.get(x)} == set()
 
 
 def test_another_model_is_refused_before_a_killed_run_changes(tmp_path, capsys):
     classifier_runs.make_data(tmp_path)
-    folder = tiny_runs.killed(
-        classify(tmp_path, "out", "train"), tmp_path / "killed"
-    )
+    folder = stopped(classify(tmp_path, "out", "train"))
     before = tree(folder)
     classifier_runs.make_data(tmp_path, hidden_size=8)
     with pytest.raises(SystemExit):
-        classify(tmp_path, "killed", "train")
+        classify(tmp_path, "out", "train")
     assert "another model" in capsys.readouterr().err.splitlines()[-1]
-    name = folder / "run_config.json"
-    assert tree(folder)[name] == before[name]
+    assert tree(folder)[folder / "run.json"] == before[folder / "run.json"]
