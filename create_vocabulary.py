@@ -43,12 +43,6 @@ class VocabularyConfig:
     tokenize_chinese_chars: bool = field(
         "Make each Chinese character a word.", True
     )
-    limit_alphabet: int = field(
-        "Number of characters to keep, the most frequent; 0 keeps as many as "
-        "cover --character_coverage of the text.",
-        0,
-        at_least=0,
-    )
     character_coverage: float = field(
         "Fraction of the text's characters that the kept ones cover.",
         0.99995,
@@ -100,9 +94,7 @@ def main(config: VocabularyConfig) -> None:
     words = counted.counts
     if not words:
         raise errors.InputError(f"--input_file={config.input_file}: no words")
-    chars = wordpiece_learner.alphabet(
-        words, config.limit_alphabet, config.character_coverage
-    )
+    chars = wordpiece_learner.alphabet(words, config.character_coverage)
     with progress.bar(
         mininterval=1, total=config.vocab_size, desc="learning tokens"
     ) as bar:

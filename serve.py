@@ -98,11 +98,6 @@ class ServeConfig:
         60.0,
         above=0,
     )
-    shutdown_timeout: float = field(
-        "Seconds in which accepted requests are answered after SIGTERM.",
-        30.0,
-        at_least=0,
-    )
 
     def __post_init__(self):
         """Raises ValueError for what no browser sends."""

@@ -56,6 +56,7 @@ _LONG_REQUEST_BYTES, _MANY_VALUES = 1 << 14, 1 << 12
 # The logits of 512 tokens over 30,522 words are 15,627,264 numbers.
 _MOST_VALUES = 1 << 25
 _IDLE_SECONDS = 75.0  # Until a connection without a request is closed.
+_SHUTDOWN_SECONDS = 30.0  # For requests that are accepted, after SIGTERM.
 _LAST_REQUESTS_SECONDS = 1.0  # For open connections after SIGTERM.
 _T = TypeVar("_T")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -68,7 +69,6 @@ class Limits:
     max_request_bytes: int = 1 << 20
     max_pending_requests: int = 256
     request_timeout: float = 60.0
-    shutdown_timeout: float = 30.0
 
 
 class Server:
@@ -199,9 +199,7 @@ class Server:
     async def _answer_last_requests(self, runner: web.AppRunner) -> None:
         """Waits until no request is left and open connections had time."""
         started = time.monotonic()
-        while (waited := time.monotonic() - started) < (
-            self._limits.shutdown_timeout
-        ):
+        while (waited := time.monotonic() - started) < _SHUTDOWN_SECONDS:
             is_open = runner.server is not None and runner.server.connections
             if not self._num_requests and (
                 not is_open or waited > _LAST_REQUESTS_SECONDS

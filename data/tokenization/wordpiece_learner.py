@@ -127,12 +127,11 @@ def count_words(
     return counter
 
 
-def alphabet(words: Mapping[str, int], limit: int, coverage: float) -> set[str]:
+def alphabet(words: Mapping[str, int], coverage: float) -> set[str]:
     """Returns the most frequent characters.
 
     Args:
       words: word -> count.
-      limit: number of characters; 0 to use `coverage`.
       coverage: the fraction of all occurrences that the characters cover.
     """
     counts: collections.Counter[str] = collections.Counter()
@@ -140,8 +139,6 @@ def alphabet(words: Mapping[str, int], limit: int, coverage: float) -> set[str]:
         for char in word:
             counts[char] += count
     ranked = sorted(counts, key=lambda char: (-counts[char], char))
-    if limit:
-        return set(ranked[:limit])
     enough = coverage * sum(counts.values())
     kept, covered = set(), 0
     for char in ranked:
@@ -197,7 +194,7 @@ def learn(
         raise errors.InputError(
             f"--vocab_size={vocab_size} is too small: {num_reserved} reserved "
             f"tokens and those of {len(chars)} characters are {least}; "
-            "raise it or lower --limit_alphabet"
+            "raise it or lower --character_coverage"
         )
     surplus = int(wanted * _SURPLUS)
     learned = []

@@ -118,7 +118,7 @@ def learn(size, *, is_cased, letters=LATIN, common=()):
         if is_cased and rng.random() < 0.25:
             word = word.capitalize()
         counts[word] = counts.get(word, 0) + 4 * size // rank + 2
-    chars = wordpiece_learner.alphabet(counts, 0, 0.99995)
+    chars = wordpiece_learner.alphabet(counts, 0.99995)
     reserved = vocabulary.reserved_tokens(size)
     tokens = wordpiece_learner.learn(
         counts, size, chars, num_reserved=len(reserved)
