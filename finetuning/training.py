@@ -3,6 +3,7 @@
 network, step = train_all(session)
 """
 
+import dataclasses
 import gc
 import math
 import os
@@ -139,9 +140,13 @@ def train(
             f"{run.epochs:g} epoch(s) do not fill one batch; lower it, or "
             "raise --num_train_epochs"
         )
-    every = flags.eval_every_steps
+    every, loop_flags = flags.eval_every_steps, flags.loop
     if flags.evaluates_each_epoch and not every:
         every = math.ceil(num_examples / run.batch_size)
+        saves = min(every, loop_flags.save_checkpoints_steps)
+        loop_flags = dataclasses.replace(
+            loop_flags, save_checkpoints_steps=saves
+        )
     batches = length_groups.endless_batches(
         features,
         batch_size=run.batch_size,
@@ -168,7 +173,7 @@ def train(
             options=loop.Options(
                 output_dir=run.directory,
                 seed=run.seed,
-                flags=flags.loop,
+                flags=loop_flags,
                 log_every=learner.steps_per_line(num_steps),
                 selection=loop.Selection(
                     every=every,
