@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from data import examples
 from data.tokenization import plain_wordpiece
 from foundation import atomic, errors, file_system, metadata
 from modeling.config import BertConfig
@@ -112,7 +113,10 @@ def write(
             attention="left_to_right"
             if setup.left_to_right
             else "bidirectional",
-            labels=setup.labels,
+            # transformers takes two classes where none has a name.
+            labels=["LABEL_0"]
+            if setup.task == examples.REGRESSION
+            else setup.labels,
             problem_type=kind.problem_type,
             pad_token_id=setup.tokenizer.vocabulary.pad_id,
         ),

@@ -178,6 +178,14 @@ class OpenedModel:
             raise errors.InputError(
                 f"task={task!r}: none of {', '.join(kinds.EXPORT_NAMES)}"
             )
+        theirs = kinds.by_architecture(source.settings.architecture)
+        ours = kinds.BY_EXPORT_NAME[task].architecture
+        if theirs and ours not in (None, theirs.architecture):
+            if not options.new_head:
+                raise errors.InputError(
+                    f"task={task}: {path} has been trained for another task, "
+                    f"{theirs.export_name}"
+                )
         if source.config is None:
             raise errors.InputError(
                 f"{path}: no {model_directory.CONFIG} or "
@@ -290,7 +298,6 @@ class OpenedModel:
                 new_output_layer=self.options.new_head,
             )
         else:
-            model_directory.check_task(built.model, self.source.path)
             built.load(start.init_checkpoint, start.tokenizer)
         return built
 

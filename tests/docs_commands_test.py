@@ -324,7 +324,7 @@ def test_examples_import_bert_before_keras():
     )
     for name, source in sources.items():
         imported = re.findall(r"^import (bert|keras)\b", source, re.MULTILINE)
-        assert imported[:1] == ["bert"], name
+        assert imported[:1] in (["bert"], []), name
 
 
 @pytest.mark.docs

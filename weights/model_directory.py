@@ -450,22 +450,6 @@ def has_model(directory: str) -> bool:
     return file_system.exists(os.path.join(directory, WEIGHTS))
 
 
-def check_task(model: Any, weights: str) -> None:
-    """Raises InputError if weights of the same shape have another task's head.
-
-    `weights` is a model directory, or a file in one.
-    """
-    directory = copies.local_folder(file_system.folder_of(weights), _CONFIGS)
-    ours = architecture(model)
-    theirs = read_settings(directory).architecture
-    of_tasks = {kinds.KINDS[name].architecture for name in _KINDS.values()}
-    if theirs != ours and {theirs, ours} <= of_tasks:
-        raise errors.InputError(
-            f"{weights} has been trained for another task: it is a {theirs}, "
-            f"not a {ours}"
-        )
-
-
 def check_not_the_start(
     output_dir: str, init_checkpoint: str | None, *, is_grid: bool = False
 ) -> None:

@@ -22,7 +22,7 @@ MARKED = [
     "It was . . . odd. | Wait...! | What?! | Oh.",
     "Am 3. Oktober, im 19. Jahrhundert, z. B. so. | Das ist bzw. war es.",
     "Nach Abs. 2 gilt Hauptstr. 5 nicht. | In London. | 25 ran.",
-    "Ver n\u00fam. 4. | As\u00ed es.",
+    "Ver n\u00fam. 4 de hoy. | As\u00ed es.",
     "No mark at all",
     "Trailing abbreviation etc.",
     "...and so on. | Yes.",

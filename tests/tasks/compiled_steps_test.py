@@ -7,7 +7,6 @@ make test, the others of make test-all:
     python -m pytest tests/tasks/compiled_steps_test.py
 """
 
-import functools
 import re
 
 import numpy as np
@@ -17,7 +16,8 @@ import tensorflow as tf
 from data import examples
 from modeling import models
 from modeling.config import BertConfig
-from tasks.classification import objective
+from tasks.classification import heads as sentence_heads
+from tasks.classification import label_kinds
 from tasks.ner import heads, windowing
 from tasks.pretraining import objectives
 from tasks.squad import heads as squad_heads
@@ -112,21 +112,16 @@ def tagged():
 
 
 def classifier(kind, make_features=draw, labels=LABELS):
-    return of(
-        objective.ClassificationObjective(
-            config=CONFIG, kind=kind, labels=labels
-        ),
-        make_features,
-    )
+    head = sentence_heads.head_of(label_kinds.KINDS[kind](labels))
+    return of(head, make_features)
 
 
-def of(task, make_features, make_model=None):
-    """A task whose objective makes the model, if nothing else does."""
-    return make_model or task.make_model, lambda: task, make_features
+def of(head, make_features):
+    return lambda: head.build(CONFIG), lambda: head, make_features
 
 
 def tagger(head):
-    return lambda: head.build(CONFIG), lambda: head, tagged
+    return of(head, tagged)
 
 
 def pretraining(name, features=draw, **options):
@@ -137,7 +132,6 @@ def pretraining(name, features=draw, **options):
     )
 
 
-SPANS = squad_heads.SpanHead()
 # Name -> functions that make the model, the task and a batch.
 TASKS = {
     "classification": classifier(examples.CLASSIFICATION),
@@ -151,7 +145,7 @@ TASKS = {
         labels=(),
     ),
     "multiple_choice": classifier(examples.MULTIPLE_CHOICE, choices),
-    "squad": of(SPANS, draw, functools.partial(SPANS.build, CONFIG)),
+    "squad": of(squad_heads.SpanHead(), draw),
     "tagging": tagger(heads.Tags(LABELS)),
     "tagging_crf": tagger(heads.head_of(LABELS, has_crf=True)),
     "tagging_features": tagger(FROZEN),

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import examples
 from foundation import replacement
 from modeling import layers
 from modeling.config import BertConfig
-from tasks.classification import objective
+from tasks.classification import heads, label_kinds
 from training import feed, optimizers, precision, step
 from training.cpu import compiled_functions
 
@@ -29,9 +28,7 @@ CONFIG = BertConfig(
     type_vocab_size=2,
 )
 BATCH, LENGTHS = 4, (6, 9)
-OBJECTIVE = objective.ClassificationObjective(
-    config=CONFIG, kind=examples.CLASSIFICATION, labels=("a", "b", "c")
-)
+HEAD = heads.head_of(label_kinds.OneOf(("a", "b", "c")))
 
 
 def draw(length):
@@ -63,8 +60,8 @@ def train(dtype, *, compile_functions, recompute="none", lengths=LENGTHS):
     """Runs a step of each length, two micro-batches each."""
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
-        model = OBJECTIVE.make_model(
-            recompute=recompute, seed=1, dtype=precision.policy(dtype)
+        model = HEAD.build(
+            CONFIG, recompute=recompute, seed=1, dtype=precision.policy(dtype)
         )
         optimizer = optimizers.Optimizer(
             optimizers.AdamW(),
@@ -72,7 +69,7 @@ def train(dtype, *, compile_functions, recompute="none", lengths=LENGTHS):
             optimizers.WarmupDecay(peak=1e-3, num_train_steps=100),
         )
     run = step.TrainStep(
-        step.Learner(OBJECTIVE, model, optimizer),
+        step.Learner(HEAD, model, optimizer),
         strategy=strategy,
         seed=1,
         compile_functions=compile_functions,

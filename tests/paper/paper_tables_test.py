@@ -1,6 +1,6 @@
 """Proves that the paper's tables are declared completely, with its settings.
 
-python -m pytest tests/paper/tables_test.py
+python -m pytest tests/paper/paper_tables_test.py
 """
 
 import collections
