@@ -418,7 +418,8 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
         values["verbosity"].value = logging.INFO
     if len(rest) > 1:
         raise errors.InputError(
-            f"{rest[1]!r} is not a flag: write --name=value"
+            f"{rest[1]!r} is not a flag: write --name=value, and a pattern of "
+            "files in quotation marks"
         )
     chosen_values = {}
     for name, flag in declared.items():

@@ -1,6 +1,7 @@
 """The JSON of TensorFlow Serving's REST API.
 
 By row:     {"instances": [{"text": "a"}, {"text": "b"}]}
+            {"instances": [["a", "its pair"]]}, inputs in their order
             {"predictions": [{"label": ..., "score": ...}, {...}]}
 By column:  {"inputs": {"text": ["a", "b"]}}
             {"outputs": {"label": [...], "score": [...]}}
@@ -103,10 +104,16 @@ def _columns(instances: Any, names: Sequence[str]) -> dict[str, list]:
         raise errors.InputError('"instances" is not a list')
     if len(names) == 1 and not any(map(_is_named, instances)):
         return {names[0]: instances}
-    for number, row in enumerate(instances):
+    rows = [
+        dict(zip(names, row, strict=True))
+        if isinstance(row, list) and len(row) == len(names)
+        else row
+        for row in instances
+    ]
+    for number, row in enumerate(rows):
         if not isinstance(row, dict) or row.keys() != set(names):
             raise _wrong_names(f"instances[{number}]", names)
-    return {name: [row[name] for row in instances] for name in names}
+    return {name: [row[name] for row in rows] for name in names}
 
 
 def _is_named(value: Any) -> bool:

@@ -51,7 +51,12 @@ def test_one_input_has_a_name_or_none(request_, inputs):
 def test_several_inputs_are_given_by_row_or_by_column():
     rows = [{"context": "c", "endings": ["x", "y"]}] * 3
     columns = {"context": ["c"] * 3, "endings": [["x", "y"]] * 3}
-    for request in ({"instances": rows}, {"inputs": columns}):
+    lists = [["c", ["x", "y"]]] * 3
+    for request in (
+        {"instances": rows},
+        {"instances": lists},
+        {"inputs": columns},
+    ):
         inputs = parse(request, ENDINGS).inputs
         assert inputs["context"].tolist() == [b"c"] * 3
         assert inputs["endings"].tolist() == [[b"x", b"y"]] * 3
@@ -88,6 +93,11 @@ def test_another_signature_is_called_by_its_name():
         ({"inputs": "a"}, TEXT, "text: must be a list of rows"),
         ({"instances": ["a"]}, PAIR, r"instances\[0\]: .*text_pair"),
         ({"instances": [{"text": "a"}]}, PAIR, "text_pair"),
+        (
+            {"instances": [["a", "b", "c"]]},
+            PAIR,
+            r"instances\[0\]: .*text_pair",
+        ),
         ({"inputs": ["a"]}, PAIR, "text_pair"),
         ({"inputs": {"text": ["a"], "text_pair": []}}, PAIR, "differ"),
         (
