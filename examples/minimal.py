@@ -54,7 +54,7 @@ def learn_tokenizer(path: str) -> wordpiece.Tokenizer:
     )
     words = learner.count_words([path], rule).counts
     reserved = vocabulary.reserved_tokens(V)  # [PAD], [CLS], [MASK], ...
-    letters = learner.alphabet(words, limit=0, coverage=0.9999)
+    letters = learner.alphabet(words, coverage=0.9999)
     tokens = learner.learn(words, V, letters, num_reserved=len(reserved))
     learned = vocabulary.Vocabulary.from_tokens(reserved + tokens)
     return wordpiece.Tokenizer(learned)
