@@ -13,7 +13,6 @@ from training.cpu import compiled_functions, onednn  # noqa: F401  Register.
 
 # In shorter runs, compiling functions takes longer than it saves.
 _LEAST_STEPS_TO_COMPILE = 200
-_BATCH_FLAGS = ("predict_batch_size", "eval_batch_size")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from foundation import errors
 from modeling.config import BertConfig
 from training import inference, loop
 from training import strategy as strategies
-from weights import pretrained
+from weights import pretrained, task_files
 
 
 class Network:
@@ -70,10 +70,13 @@ class Network:
         """Assigns the pre-trained weights that a training starts from.
 
         If they are of other `labels` than the head's, or of these in another
-        order, the output layer is new.
+        order, the output layer is new. Labels without names may be the head's.
         """
         own = list(self.head.labels or ())
-        is_new = labels is not None and list(labels) != own
+        classes = task_files.ModelClasses(labels=labels, problem_type=None)
+        is_new = labels is not None and (
+            len(labels) != max(len(own), 1) or classes.has_other_outputs(own)
+        )
         if is_new:
             logging.info(
                 "a new output layer is trained for %s; the model to start from "

@@ -49,12 +49,6 @@ def bar(*, is_brief: bool = False, **options: Any) -> tqdm.tqdm:
     return tqdm.tqdm(**options)
 
 
-def leave_out(shown: tqdm.tqdm, count: int, seconds: float) -> None:
-    """Leaves items out of the rate of a bar, before `update` counts them."""
-    shown.last_print_n += count
-    shown.last_print_t += seconds
-
-
 def _clear_bars(record: std_logging.LogRecord) -> bool:
     """Removes bars before a line of the log; their next update draws them."""
     del record

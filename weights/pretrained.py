@@ -287,7 +287,6 @@ def assign(
     *,
     tokenizer: wordpiece.Tokenizer | None = None,
     init_layers: Sequence[int] = (),
-    reinit_layers: int = 0,
     new_output_layer: bool = False,
 ) -> stored_weights.Report | None:
     """Assigns the weights of --init_checkpoint, if one is given.
@@ -300,8 +299,6 @@ def assign(
         compared.
       init_layers: numbers of the checkpoint's layers that become those of the
         model; () for all.
-      reinit_layers: number of top layers that keep their initial values. If it
-        is not 0, the pooler keeps them, too.
       new_output_layer: whether the output layer of a classifier or tagger keeps
         its initial values.
 
@@ -311,18 +308,9 @@ def assign(
     Raises:
       InputError: the checkpoint cannot be read, or belongs to another model.
     """
-    count = len(model.bert.blocks) if reinit_layers else 0
-    if reinit_layers > count:
-        raise errors.InputError(
-            f"--reinit_layers={reinit_layers}: the model has {count} layers"
-        )
     if init_checkpoint is None:
         return None
-    initial = [
-        f"bert/encoder/layer_{i}/" for i in range(count - reinit_layers, count)
-    ]
-    initial += ["bert/pooler/"] if reinit_layers else []
-    initial += _OUTPUT_LAYER if new_output_layer else ()
+    initial = _OUTPUT_LAYER if new_output_layer else ()
     source = _read_flag("init_checkpoint", init_checkpoint, init_layers)
     if tokenizer is not None:
         tokenizer_files.check_case(
