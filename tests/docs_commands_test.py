@@ -3,11 +3,10 @@
     make docs-test
 
 A page's blocks run in order, in a directory with small data under the names
-that the pages use. Only environment variables lower sizes (STEPS). The programs
-`hf`, `make` and `pip` are replaced: `hf download` copies a tiny model, the
-others do nothing. `curl` fails unless it is answered with a status below 400
-and JSON without "error". <!-- not run: REASON --> excludes the block that
-follows.
+that the pages use. Pre-training has 4 steps. The programs `hf`, `make` and
+`pip` are replaced: `hf download` copies a tiny model, the others do nothing.
+`curl` fails unless it is answered with a status below 400 and JSON without
+"error". <!-- not run: REASON --> excludes the block that follows.
 """
 
 import http.server
@@ -74,6 +73,8 @@ for i in 1 2 3; do {_SQUAD} --output_dir=run$i --random_seed=$i; done
 {_SQUAD.replace("v1.1", "v2.0")} --version_2_with_negative --output_dir=two
 cp two/predictions.json two/null_odds.json .""",
 }
+# Numbers of steps in the pages' commands.
+STEPS = {"num_train_steps": 4, "num_warmup_steps": 1, "eval_every_steps": 2}
 # serve.py runs until the next one, or until the end of the page.
 SERVER = """if [ -n "$server" ]; then kill $server; wait $server; fi
 {command} > server.log 2>&1 &
@@ -119,6 +120,8 @@ def _is_command(lines: list[str]) -> bool:
 def script(page: pathlib.Path) -> str:
     """Returns all blocks of a page as a shell script."""
     text = "\n".join(blocks(page.read_text()))
+    for flag, number in STEPS.items():
+        text = re.sub(rf"--{flag}=\d+", f"--{flag}={number}", text)
     return re.sub(
         r"^python serve\.py(?:[^\n]*\\\n)*[^\n]*",
         lambda match: SERVER.format(command=match[0], curl=CURL),
