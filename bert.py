@@ -10,7 +10,7 @@
 importable in an environment: its path file names the folder python/, which has
 a link to this module. The folders of the checkout are imported here, by the
 names that they have in the checkout, wherever Python was started.
-docs/python.md shows every task.
+docs/serving.md shows every task.
 """
 
 import importlib

@@ -2,7 +2,7 @@
 
 `bert.py` is the face of this module. `load` takes a model directory of any
 task, or a released checkpoint in TensorFlow's or Hugging Face's form. The
-results are those of the commands, whose code computes them; docs/python.md
+results are those of the commands, whose code computes them; docs/serving.md
 shows every task.
 """
 

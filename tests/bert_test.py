@@ -124,7 +124,7 @@ def test_a_fresh_environment_imports_it_from_any_folder(tmp_path):
 
 @pytest.mark.parametrize(
     "path",
-    [*ROOT.glob("examples/*"), ROOT / "README.md", ROOT / "docs/python.md"],
+    [*ROOT.glob("examples/*"), ROOT / "README.md", ROOT / "docs/serving.md"],
     ids=lambda path: path.name,
 )
 def test_examples_need_no_path_of_the_checkout(path):

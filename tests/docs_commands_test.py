@@ -32,7 +32,18 @@ PAGES = [
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     if page.name != "LOG.md"
 ]
-PROGRAMS = ("python", "curl", "hf", "make", "pip", "head", "sed", "for", ".")
+PROGRAMS = (
+    "python",
+    "curl",
+    "hf",
+    "make",
+    "pip",
+    "head",
+    "for",
+    ".",
+    "zcat",
+    "tr",
+)
 NOTEBOOK = ROOT / "examples" / "bert.ipynb"
 NOT_RUN = "<!-- not run:"
 _QUICK = "--max_seq_length=64 --do_train --num_train_epochs=1"
@@ -42,21 +53,35 @@ _SQUAD = (
     f"--train_batch_size=8 --init_checkpoint=bert-base {_QUICK}"
 )
 _SENTENCES = f"python run_classifier.py --init_checkpoint=bert-base {_QUICK}"
+_STARS = f"""cp -rL tiny_model bert-base
+{_SENTENCES} --task_name=csv --train_file=train.csv --text_column=review \
+    --label_column=stars --output_dir=stars"""
 # What a reader of a page has from other pages.
 BEFORE = {
     "checkpoints": """mkdir pretrained && cp -rL tiny_model pretrained/best
 python convert_checkpoint.py --input=tiny_model --output_format=tf1 \
     --output=uncased_L-12_H-768_A-12
 printf 'aspirin\nibuprofen\n' > drugs.txt""",
-    "classification": """cp -rL tiny_model bert-base
-cp -rL tiny_model bert-large
-(echo text,label; tail -n +2 train.csv) > reports.csv""",
-    "embeddings": """cp -rL tiny_model bert-base
-printf 'anchor,positive\na,the river\nb,the paper\n' > dev_pairs.csv
-for i in $(seq 64); do echo "what $i,paper $i"; done > rows
+    "code": _STARS,
+    "data": "printf 'It was\r\nold.\r\n\r\nHe left.\r\n' > book.txt",
+    "finetuning": f"""{_STARS}
+python run_ner.py --init_checkpoint=bert-base --data_dir=conll2003 {_QUICK} \
+    --output_dir=ner
+for i in 1 2 3; do {_SQUAD} --output_dir=run$i --random_seed=$i; done
+cp train-v1.1.json unanswered.json
+{_SQUAD.replace("v1.1", "v2.0")} --version_2_with_negative --output_dir=two
+cp two/predictions.json two/null_odds.json .
+for i in $(seq 64); do
+    echo "what $i,paper $i" >> rows
+    echo '{{"question": "what", "answer": "'$i'", "verdict": '$((i % 2))'}}'
+done > train.jsonl
+head -16 train.jsonl > dev.jsonl
 (echo anchor,positive; cat rows) > pairs.csv
-cp input.txt lines.txt""",
-    "features": """cp -rL tiny_model bert-base; cp -rL tiny_model pretrained
+printf 'anchor,positive\na,the river\nb,the paper\n' > dev_pairs.csv
+(echo text,label; tail -n +2 train.csv) > reports.csv
+gzip < news.txt > news.txt.gz
+gzip < news.txt > lines.gz
+cp -rL tiny_model pretrained
 echo 'river [MASK] paper .' > lines.txt""",
     "pretraining": """cp tiny_model/vocab.txt .; cp -rL tiny_model pretrained
 cp -rL tiny_model bert-base""",
@@ -67,11 +92,6 @@ cp -rL tiny_model bert-base""",
 for name in sst2 squad; do
     python export_model.py --model_dir=$name --output_dir=exported/$name
 done""",
-    "squad": f"""cp -rL tiny_model bert-base
-cp train-v1.1.json unanswered.json
-for i in 1 2 3; do {_SQUAD} --output_dir=run$i --random_seed=$i; done
-{_SQUAD.replace("v1.1", "v2.0")} --version_2_with_negative --output_dir=two
-cp two/predictions.json two/null_odds.json .""",
 }
 # Numbers of steps in the pages' commands.
 STEPS = {"num_train_steps": 4, "num_warmup_steps": 1, "eval_every_steps": 2}
@@ -212,14 +232,13 @@ def _texts(root: pathlib.Path) -> None:
 def _programs(folder: pathlib.Path, model: pathlib.Path) -> None:
     """Writes stand-ins for programs that need a network or take long."""
     folder.mkdir()
-    copy = (
-        f"""for last; do :; done; cp -rL {shlex.quote(str(model))} "$last" """
-    )
+    copy = f"""for last; do :; done; rm -rf "$last"
+cp -rL {shlex.quote(str(model))} "$last" """
     for name, body in (
         ("hf", copy),
         ("make", "exit 0"),
         ("pip", "exit 0"),
-        ("python", f'exec {shlex.quote(sys.executable)} "$@" < /dev/null'),
+        ("python", f'exec {shlex.quote(sys.executable)} "$@"'),
         ("curl", checked_curl()),
     ):
         (folder / name).write_text(f"#!/bin/bash\n{body}\n")
@@ -283,7 +302,6 @@ def test_the_commands_of_a_page_run(page, sandbox, tmp_path):
     text = text.replace(". .venv/bin/activate", ":")
     environment = os.environ | {
         "PATH": f"{sandbox / 'bin'}:{os.environ['PATH']}",
-        "STEPS": "4",
         "PYTHONPATH": str(ROOT / "python"),
     }
     done = subprocess.run(

@@ -22,11 +22,20 @@ CURRENT = [page for page in PAGES if page.name != "LOG.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_linked_files_exist(page):
+def test_linked_files_and_headings_exist(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if not target.startswith("http"):
-            path = target.partition("#")[0]
-            assert (page.parent / path).exists(), target
+            path, _, heading = target.partition("#")
+            linked = page.parent / path if path else page
+            assert linked.exists(), target
+            assert not heading or heading in _headings(linked), target
+
+
+def _headings(page: pathlib.Path) -> set[str]:
+    """Returns the headings of a page as they are in addresses."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    texts = [re.sub(r"[^\w -]", "", text.lower()) for text in headings]
+    return {text.replace(" ", "-") for text in texts}
 
 
 @pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
