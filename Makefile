@@ -3,6 +3,7 @@
 # make install-dev  the same with the requirements of the tests
 # make test      runs formatting checks, lint, types and the tests
 # make test-all  runs the same and the slow proofs
+# make proofs DATA=... compares results on public data with the official ones
 # make docs-test runs the commands of the README and of docs/, and the notebook
 # make demo      runs the complete path on a small corpus, in minutes
 # make clean     removes .venv and the output of the demo
@@ -14,7 +15,7 @@ WORKERS ?= 2
 DEMO_DIR ?= demo_output
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: install install-tpu install-dev test test-all docs-test lint format demo clean
+.PHONY: install install-tpu install-dev test test-all proofs docs-test lint format demo clean
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -53,10 +54,14 @@ format: install-dev
 	$(BIN)/ruff format .
 
 test: lint
-	$(PYTEST) -m "not all and not docs" tests
+	$(PYTEST) -m "not all and not docs and not proofs" tests
 
 test-all: lint
-	$(PYTEST) -m "not docs" tests
+	$(PYTEST) -m "not docs and not proofs" tests
+
+proofs: install-dev
+	@test -d "$(DATA)" || { echo 'make proofs DATA=folder; docs/results.md lists its files'; exit 2; }
+	$(PYTEST) -m proofs --data="$(DATA)" tests/proofs_test.py
 
 docs-test: install-dev
 	$(PYTEST) -m docs --dist load tests/docs_commands_test.py

@@ -28,6 +28,16 @@ _TABLE_SIZE = 1 << 16  # Integers below it are looked up, not computed.
 _COUNTED_AT_ONCE, _SHARDS_AT_ONCE = 1024, 16
 # A message of TensorFlow's with bytes of a record may not be UTF-8.
 FAILURES = (tf.errors.OpError, UnicodeDecodeError)
+# First bytes of a file -> what it is, and how it becomes readable.
+_OTHER_CONTENT = {
+    b"\x1f\x8b": "is compressed by gzip: its name must end in .gz",
+    b"BZh": "is compressed by bzip2: run `bunzip2` on it",
+    b"\x28\xb5\x2f\xfd": "is compressed by zstd: run `unzstd` on it",
+    **dict.fromkeys(
+        (b"x\x01", b"x\x9c", b"x\xda"),
+        "is compressed by ZLIB: decompress it with Python's zlib.decompress",
+    ),
+}
 _STORED_TYPES = {int: schemas.INTEGER, float: schemas.FLOAT, bytes: "bytes"}
 _LIST_TAG = {schemas.INTEGER: 0x1A, schemas.FLOAT: 0x12}
 
@@ -300,14 +310,22 @@ def read(path: str) -> Iterator[bytes]:
     except FAILURES as error:
         what = f"record {number + 1} is truncated or damaged"
         if not number:
-            what += (
-                ", or these are not TFRecords, as create_pretraining_data.py "
-                "makes them of text, or compressed in another way than the "
-                "name says"
-            )
+            what += f", or the file {_other_content(path)}"
         raise errors.InputError(
             f"{path}: {what} ({type(error).__name__})"
         ) from None
+
+
+def _other_content(path) -> str:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        start = file.read(4)
+    for magic, remedy in _OTHER_CONTENT.items():
+        if start.startswith(magic):
+            return remedy
+    return (
+        "has no TFRecords, which create_pretraining_data.py makes of text, or "
+        "is not compressed as its name says"
+    )
 
 
 def counts(paths: Sequence[str]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Shared fixtures: quiet TensorFlow, shared tokenizers, optional real data."""
+"""Shared fixtures: quiet TensorFlow, shared tokenizers, public data."""
 
 import functools
 import gc
@@ -21,6 +21,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # The tests compare float32, also on GPUs whose default is TF32.
 precision.forbid_tf32()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Defines where the proofs find public data."""
+    parser.addoption("--data", help="folder of public data: make proofs")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -96,12 +101,9 @@ def no_waiting_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> pathlib.Path:
-    """Real public data in shared/data next to the checkout, or a skip."""
-    path = ROOT.parent / "shared" / "data"
-    if not path.is_dir():
-        pytest.skip("no shared/data next to this checkout")
-    return path
+def data_dir(pytestconfig: pytest.Config) -> pathlib.Path:
+    """The public data of the proofs."""
+    return pathlib.Path(pytestconfig.getoption("--data"))
 
 
 @pytest.fixture(scope="session")

@@ -181,11 +181,13 @@ def test_list_shows_names_shapes_types_and_counts(run):
     assert out.splitlines()[-1] == f"46 variables, {count:,} parameters"
 
 
-def test_list_needs_no_data(run, shared_data):
-    folder = shared_data / "checkpoints/bert_base_chinese_index"
-    code, out, _ = run(f"--input={folder}/bert_model.ckpt", "--list")
+def test_list_needs_no_data(run, tmp_path):
+    source = f"{tmp_path}/bert_model.ckpt"
+    run(f"--input={PRETRAINED}", f"--output={tmp_path}", "--output_format=tf1")
+    pathlib.Path(f"{source}.data-00000-of-00001").unlink()
+    code, out, _ = run(f"--input={source}", "--list")
     assert code == 0
-    assert out.splitlines()[-1] == "206 variables, 102,882,442 parameters"
+    assert out.splitlines()[-1].startswith("46 variables, ")
 
 
 def test_optimizer_slots_are_left_out_without_noslim(run, tmp_path):

@@ -3,7 +3,9 @@
 pytest tests/data/records_test.py
 """
 
+import bz2
 import gzip
+import zlib
 
 import numpy as np
 import pytest
@@ -196,19 +198,33 @@ def test_compressed_shards_may_be_joined_from_parts(tmp_path):
     assert gzip.decompress(path.read_bytes())
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.tfrecord.gz", "a.tfrecord"])
-def test_what_is_no_shard_is_named(tmp_path, name):
-    """Text, and shards whose names are of the other compression."""
-    path = tmp_path / name
-    if name == "a.txt":
-        path.write_text("A sentence of text.\n" * 9)
-    else:
-        other = tmp_path / ("x" if name.endswith(".gz") else "x.gz")
-        with records.ShardWriter(str(other)) as writer:
-            writer.write(records.encode(SCHEMA, columns(8)))
-        other.rename(path)
+@pytest.mark.parametrize(
+    ("pack", "named"),
+    [
+        (gzip.compress, "gzip: its name must end in .gz"),
+        (bz2.compress, "bzip2: run `bunzip2`"),
+        (zlib.compress, "ZLIB: decompress it with Python's zlib.decompress"),
+        (lambda plain: b"A sentence of text.\n" * 9, "has no TFRecords"),
+    ],
+)
+def test_what_is_no_shard_is_named_with_the_way_out(tmp_path, pack, named):
+    path = tmp_path / "a.tfrecord"
+    encoded = records.encode(SCHEMA, columns(8))
+    with records.ShardWriter(str(path)) as writer:
+        writer.write(encoded)
+    packed = pack(path.read_bytes())
+    path.write_bytes(packed)
     for read in (records.counts, records.first_examples):
         with pytest.raises(errors.InputError) as caught:
             read([str(path)])
         assert str(caught.value).startswith(f"{path}: record 1 is truncated")
-        assert "not TFRecords" in str(caught.value)
+        assert named in str(caught.value)
+    if "gzip" in named:
+        path = path.rename(f"{path}.gz")
+    elif "bzip2" in named:
+        path.write_bytes(bz2.decompress(packed))
+    elif "ZLIB" in named:
+        path.write_bytes(zlib.decompress(packed))
+    else:
+        return
+    assert list(records.read(str(path))) == encoded

@@ -127,7 +127,13 @@ def traces(folder: pathlib.Path, rooms: list[str], tests: list[str]) -> None:
         "TRACED_ROOMS": os.pathsep.join(f"{ROOT / x}{os.sep}" for x in rooms),
     }
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--durations=0"]
-    options = ["-vv", "-p", "no:cacheprovider", "-m", "not all and not docs"]
+    options = [
+        "-vv",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not all and not docs and not proofs",
+    ]
     shown = subprocess.run(
         [*command, *options, *tests],
         cwd=ROOT,

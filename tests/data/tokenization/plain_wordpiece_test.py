@@ -3,15 +3,11 @@
 python -m pytest tests/data/tokenization/plain_wordpiece_test.py
 """
 
-import gzip
-import hashlib
-import json
 import pickle
 import random
 
 import numpy as np
 import pytest
-import tokenization_test as released
 
 from data.tokenization import plain_wordpiece, vocabulary, wordpiece
 from tests.data.tokenization import random_text
@@ -77,37 +73,6 @@ def test_invalid_bytes_are_ignored_as_in_the_graph():
     found = plain_wordpiece.PlainTokenizer(words).encode(texts)
     np.testing.assert_array_equal(found.ids, same_ids.ids)
     np.testing.assert_array_equal(found.row_splits, same_ids.row_splits)
-
-
-@pytest.mark.parametrize("name", released.RELEASED)
-def test_released_pieces_for_the_released_vocabularies(shared_data, name):
-    path = shared_data / "tokenization" / "released_tokens.jsonl.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    tokenizer = plain_wordpiece.PlainTokenizer(
-        vocabulary.Vocabulary.from_file(
-            shared_data / "vocab" / f"{name}_vocab.txt"
-        ),
-        do_lower_case=released.RELEASED[name],
-    )
-    found = tokenizer.tokenize([row["text"] for row in rows])
-    assert found == [row[name] for row in rows]
-
-
-@pytest.mark.all
-@pytest.mark.parametrize("name", released.EVERY_CODE_POINT)
-def test_released_pieces_on_every_code_point(shared_data, name):
-    tokenizer = plain_wordpiece.PlainTokenizer(
-        vocabulary.Vocabulary.from_file(
-            shared_data / "vocab" / f"{name}_vocab.txt"
-        ),
-        do_lower_case=released.RELEASED[name],
-    )
-    digest = hashlib.sha256()
-    for code_point in (*range(0xD800), *range(0xE000, 0x110000)):
-        (tokens,) = tokenizer.tokenize([f"ab{chr(code_point)}cd"])
-        digest.update((" ".join(tokens) + "\n").encode())
-    assert digest.hexdigest() == released.EVERY_CODE_POINT[name]
 
 
 def test_only_so_many_short_chunks_are_kept(monkeypatch, repository):

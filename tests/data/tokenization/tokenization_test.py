@@ -3,8 +3,6 @@
 python -m pytest tests/data/tokenization/tokenization_test.py
 """
 
-import gzip
-import hashlib
 import io
 import itertools
 import json
@@ -30,18 +28,6 @@ from foundation import config_flags
 from tests.data.tokenization import random_text
 
 SPECIAL = list(vocabulary.SPECIAL_TOKENS)
-RELEASED = {"uncased": True, "cased": False, "multi_cased": False}
-RELEASED["chinese"] = True
-# From a comparison with google-research/bert: see normalization_test.py, here
-# with the tokens of the released vocabularies instead of words.
-EVERY_CODE_POINT = {
-    "uncased": (
-        "d935553a826487834a1e057d291035b5d514594d54d7a3db2741fc6ceeb2f8fd"
-    ),
-    "cased": (
-        "b99a7fd49a0195bfad1f583d7cbfe5049d587ae22911935c2c3e4536c598e26f"
-    ),
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -123,54 +109,6 @@ def _split(word, tokens):
     if len(word) > 200:
         return ["[UNK]"]
     return wordpiece_learner.split_word(word, tokens) or ["[UNK]"]
-
-
-@pytest.mark.parametrize("name", RELEASED)
-def test_released_pieces_for_the_released_vocabularies(shared_data, name):
-    path = shared_data / "tokenization" / "released_tokens.jsonl.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    tokenizer = wordpiece.Tokenizer(
-        vocabulary.Vocabulary.from_file(
-            shared_data / "vocab" / f"{name}_vocab.txt"
-        ),
-        do_lower_case=RELEASED[name],
-    )
-    texts = [row["text"] for row in rows]
-    expected = [row[name] for row in rows]
-    assert len(rows) == 898
-    assert tokenizer.tokenize(texts) == expected
-    assert in_graph(tokenizer, texts) == expected
-
-
-@pytest.mark.parametrize(
-    "name", ["uncased", pytest.param("cased", marks=pytest.mark.all)]
-)
-def test_released_pieces_on_every_code_point(shared_data, name):
-    """The cased ones lack steps of the others: lower case and accents.
-
-    normalization_test.py has the words of both on every code point.
-    """
-    tokenizer = wordpiece.Tokenizer(
-        vocabulary.Vocabulary.from_file(
-            shared_data / "vocab" / f"{name}_vocab.txt"
-        ),
-        do_lower_case=RELEASED[name],
-    )
-    vocab = np.array(tokenizer.vocabulary.tokens, object)
-    digest = hashlib.sha256()
-    code_points = [*range(0xD800), *range(0xE000, 0x110000)]
-    texts = [f"ab{chr(code_point)}cd".encode() for code_point in code_points]
-    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(100000)
-    encoded = dataset.map(tokenizer.encode_graph)
-    for batch, inside in tf.data.Dataset.zip(dataset, encoded):
-        ids, splits = tokenizer.encode(batch.numpy().tolist())
-        np.testing.assert_array_equal(inside.values, ids)
-        np.testing.assert_array_equal(inside.row_splits, splits)
-        tokens = vocab[ids].tolist()
-        for start, end in itertools.pairwise(splits.tolist()):
-            digest.update((" ".join(tokens[start:end]) + "\n").encode())
-    assert digest.hexdigest() == EVERY_CODE_POINT[name]
 
 
 def test_a_batch_spread_over_threads_keeps_its_order(uncased, golden):

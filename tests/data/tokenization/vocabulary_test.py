@@ -94,13 +94,6 @@ def test_reserved_tokens_stand_where_the_released_ones_do():
         vocabulary.reserved_tokens(2000, num_unused=98)
 
 
-def test_reserved_tokens_are_the_released_beginning(shared_data):
-    found = vocabulary.Vocabulary.from_file(
-        str(shared_data / "vocab" / "uncased_vocab.txt")
-    )
-    assert found.tokens[:999] == tuple(vocabulary.reserved_tokens(30522))
-
-
 LATIN = "aeioubcdfgklmnprstvw"
 CYRILLIC = "\u0430\u0435\u0438\u043e\u0443\u0431\u0432\u0433\u0434\u043b"
 NAMES = ["Anfield", "Kop", "Mersey", "LFC", "Salah", "##Goal"]
@@ -192,16 +185,3 @@ def test_learned_vocabularies_show_whether_accents_were_kept(letters, size):
     mixed = with_words(stripped, added)
     assert not mixed.is_accented
     assert mixed.accented == (*added,)
-
-
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [("uncased", 0), ("chinese", 0), ("cased", 593), ("multi_cased", 22729)],
-)
-def test_released_vocabularies_show_whether_accents_were_kept(
-    shared_data, name, count
-):
-    path = shared_data / "vocab" / f"{name}_vocab.txt"
-    words = vocabulary.Vocabulary.from_file(str(path))
-    assert len(words.accented) == count
-    assert words.is_accented == bool(count)

@@ -143,27 +143,6 @@ def test_the_best_threshold_is_that_of_trying_all():
         assert tried[best[name].threshold] == pytest.approx(best[name].score)
 
 
-@pytest.mark.parametrize(
-    ("predictions", "data"),
-    [
-        ("v1.1_BERT__ensemble___Google_", "dev-v1.1"),
-        ("v1.1_Match_LSTM_with_Ans_Ptr_", "dev-v1.1"),
-        ("v2.0_BERT_single", "dev-v2.0.first_of_two"),
-    ],
-    ids=["bert", "match_lstm", "two"],
-)
-def test_official_predictions_score_as_officially(
-    shared_data, predictions, data
-):
-    root = shared_data / "squad"
-    expected = json.loads((shared_data / "expected_scores.json").read_text())
-    name = f"squad/official_predictions/{predictions}.json.gz"
-    found = dataset.read(str(root / f"{data}.json"))
-    given = metrics.read_json(str(shared_data / name), str)
-    values = metrics.evaluate(found, given)
-    assert list(values.items()) == list(expected[name].items())
-
-
 def test_the_command_prints_one_json_object(tmp_path, repository, capsys):
     qas = [
         {"id": "1", "question": "?", "answers": [], "is_impossible": True},

@@ -101,15 +101,6 @@ def test_the_command_writes_what_run_squad_reads(root, capsys):
     assert len(both) == 4  # None is left out.
 
 
-def test_the_official_form_is_understood(shared_data, tmp_path):
-    (tmp_path / "Andrew_Lloyd_Webber.txt").write_text("He wrote Sunset Blvd.")
-    path = str(shared_data / "squad" / "triviaqa_sample.json")
-    made, _ = triviaqa.convert(path, str(tmp_path))
-    (qa,) = made["data"][0]["paragraphs"][0]["qas"]
-    assert qa["id"] == "tc_33--Andrew_Lloyd_Webber.txt"
-    assert qa["answers"][0] == {"text": "Sunset Blvd.", "answer_start": 9}
-
-
 def test_what_the_user_can_mend_is_named(root):
     with pytest.raises(errors.InputError, match="none of the 5 pages"):
         triviaqa.convert(str(root / "qa.json"), str(root / "nowhere"))
