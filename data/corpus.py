@@ -159,8 +159,8 @@ def _decode(block) -> tuple[str, int]:
         if zeros and (not invalid or data.index(0) < first):
             first = data.index(0)
         line = block.first_line + data.count(b"\n", 0, first)
-        what = "UTF-16 or a binary file" if zeros else "another encoding"
         raise errors.InputError(
-            f"{block.path}:{line}: not UTF-8 text but {what}"
+            f"{block.path}:{line}: not UTF-8 text but "
+            f"{file_system.other_encoding(data)}"
         )
     return text, invalid

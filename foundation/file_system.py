@@ -395,13 +395,22 @@ def decode(data: bytes, path: str, first_line: int = 1) -> str:
       first_line: the number of the first line of `data`, for the message.
 
     Raises:
-      InputError: "path:line: not UTF-8 text".
+      InputError: "path:line: not UTF-8 text but ...".
     """
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = first_line + data.count(b"\n", 0, error.start)
-        raise errors.InputError(f"{path}:{line}: not UTF-8 text") from None
+        raise errors.InputError(
+            f"{path}:{line}: not UTF-8 text but {other_encoding(data)}"
+        ) from None
+
+
+def other_encoding(data: bytes) -> str:
+    """Says what bytes are that are not UTF-8 text, for a message."""
+    if 0 in data:
+        return "UTF-16 or a binary file (a table or records?)"
+    return "another encoding (`iconv -t UTF-8 -f ...` converts it)"
 
 
 def read_text(path: str) -> str:

@@ -115,8 +115,8 @@ def _read_lines(path: str, columns: Columns) -> Iterator[Sentence]:
                 continue
             raise errors.InputError(
                 f"{path}:{number}: {len(cells)} column(s), but the first word "
-                f"has {width}; each line is one word with its columns, and raw "
-                "text is for --text_file"
+                f"has {width}; each line is one word with its columns, and a "
+                "tag cannot contain a space; raw text is for --text_file"
             )
         begin = begin if words else number
         words.append(_checked(cells[word], f"{path}:{number}: a word"))

@@ -107,8 +107,12 @@ def test_an_error_of_reading_names_the_file():
 
 def test_the_line_of_the_first_byte_that_is_not_utf8_is_named():
     assert file_system.decode("é\n".encode(), "a") == "é\n"
-    with pytest.raises(errors.InputError, match="^a:9: not UTF-8 text$"):
+    with pytest.raises(
+        errors.InputError, match="^a:9: not UTF-8 text but another encoding"
+    ):
         file_system.decode(b"one\ntwo \xff\n\xff", "a", 8)
+    with pytest.raises(errors.InputError, match="a:1: .* binary file"):
+        file_system.decode(b"PAR1\x15\x00\xff", "a")
 
 
 def test_a_compressed_file_beside_the_named_one_is_found(tmp_path):
