@@ -164,8 +164,14 @@ def _tokenize(
     sizes: collections.deque[int] = collections.deque()  # Of blocks on the way.
     total = sum(file_system.size(x) for x in recipe.input_files)
 
+    joined: list[str] = []  # Files whose last document goes on in the next.
+
     def units() -> Iterator[tuple[int, text_files.Block]]:
+        last = None
         for number, block in enumerate(blocks):
+            if last and last.path != block.path and not last.ends_document:
+                joined.append(last.path)
+            last = block
             sizes.append(block.file_bytes)
             yield number, block
 
@@ -175,6 +181,13 @@ def _tokenize(
             done += 1
             counts.update(found)
             bar.update(sizes.popleft())
+    if joined:
+        logging.warning(
+            "%s and %d other files do not end with a blank line: the last "
+            "document of each continues in the next file",
+            joined[0],
+            len(joined) - 1,
+        )
     work_dir.join_blocks(recipe, done, counts)
     return dict(counts)
 

@@ -142,6 +142,16 @@ def test_a_run_stopped_at_any_write_ends_with_the_same_shards(
     assert hashes(folder) == expected  # And no other file.
 
 
+@pytest.mark.parametrize("end, is_told", [("", True), ("\n \n", False)])
+def test_a_file_without_a_blank_line_at_its_end_is_named(
+    text, tmp_path, caplog, end, is_told
+):
+    first = str(tmp_path / "first.txt")
+    (tmp_path / "first.txt").write_text("a bad cab .\na bee ." + end)
+    make(recipe_for((first, text), tmp_path))
+    assert (f"{first} and 0 other files" in caplog.text) == is_told
+
+
 def test_dropped_text_is_counted(tmp_path):
     path = tmp_path / "dropped.txt"
     path.write_bytes(b"a b\xff c.\n\xe2\x80\x8b\nq.\n\nd e.\n")
