@@ -3,7 +3,7 @@
     make docs-test
 
 A page's blocks run in order, in a directory with small data under the names
-that the pages use. Pre-training has 4 steps. The programs `hf`, `make` and
+that the pages use, with fewer steps and seeds. The programs `hf`, `make` and
 `pip` are replaced: `hf download` copies a tiny model, the others do nothing.
 `curl` fails unless it is answered with a status below 400 and JSON without
 "error". <!-- not run: REASON --> excludes the block that follows.
@@ -93,8 +93,13 @@ for name in sst2 squad; do
     python export_model.py --model_dir=$name --output_dir=exported/$name
 done""",
 }
-# Numbers of steps in the pages' commands.
-STEPS = {"num_train_steps": 4, "num_warmup_steps": 1, "eval_every_steps": 2}
+# What replaces the numbers of the pages' commands.
+SIZES = {
+    "num_train_steps": 4,
+    "num_warmup_steps": 1,
+    "eval_every_steps": 2,
+    "num_seeds": 1,
+}
 # serve.py runs until the next one, or until the end of the page.
 SERVER = """if [ -n "$server" ]; then kill $server; wait $server; fi
 {command} > server.log 2>&1 &
@@ -140,7 +145,7 @@ def _is_command(lines: list[str]) -> bool:
 def script(page: pathlib.Path) -> str:
     """Returns all blocks of a page as a shell script."""
     text = "\n".join(blocks(page.read_text()))
-    for flag, number in STEPS.items():
+    for flag, number in SIZES.items():
         text = re.sub(rf"--{flag}=\d+", f"--{flag}={number}", text)
     return re.sub(
         r"^python serve\.py(?:[^\n]*\\\n)*[^\n]*",
