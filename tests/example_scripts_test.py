@@ -66,6 +66,32 @@ def test_it_does_without_jobs_and_commands(path):
     }
 
 
+def test_two_grids_are_compared_by_their_seeds(repository, tmp_path):
+    for name, scores in (("a", (0.7, 0.72, 0.74)), ("b", (0.77, 0.73, 0.74))):
+        runs = {
+            f"lr1e-4_seed{seed}": {"values": {"score": score}}
+            for seed, score in zip((1, 2, 3), scores, strict=True)
+        }
+        (tmp_path / name).mkdir()
+        text = json.dumps({"runs": dict(sorted(runs.items(), reverse=True))})
+        (tmp_path / name / "run.json").write_text(text)
+    script = repository / "examples/compare_grids.py"
+    done = subprocess.run(
+        [sys.executable, script, "a", "b"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # Of the differences 0.07, 0.01, 0: t = 1.2200 with 2 degrees of freedom, so
+    # p = 1 - t / sqrt(t * t + 2). Welch's t is 1.6, with 3.9936 degrees.
+    assert done.stdout.splitlines() == [
+        "a: 0.7200 +- 0.0200 (3 seeds)",
+        "b: 0.7467 +- 0.0208 (3 seeds)",
+        "difference +0.0267, p 0.347 paired, 0.185 Welch",
+    ]
+
+
 RELATIONS = {
     "born_in": "Ada was born in London .",
     "works_for": "Ada works for Siemens .",
