@@ -5,9 +5,11 @@ pytest tests/data/pipelines_test.py
 
 import itertools
 
+import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import strategies
 
 from data import pipelines, records, schema
 from foundation import errors
@@ -79,23 +81,42 @@ def numbers(shards, *, first=0, take=None, batch_size=4, seed=1, **kwargs):
     return [b["input_ids"][:, 0].numpy().tolist() for b in batches.take(take)]
 
 
-def test_every_record_comes_once_per_epoch(shards):
-    stream = sum(numbers(shards, take=3 * TOTAL, batch_size=1), [])
-    epochs = [stream[i * TOTAL : (i + 1) * TOTAL] for i in range(3)]
-    for epoch in epochs:
-        assert sorted(epoch) == list(range(TOTAL))
-    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+def test_any_start_enters_permutations_of_all_records():
+    @hypothesis.settings(
+        max_examples=100, derandomize=True, deadline=None, database=None
+    )
+    @hypothesis.given(
+        counts=strategies.lists(
+            strategies.integers(0, 9), min_size=1, max_size=7
+        ).filter(any),
+        batch_size=strategies.integers(1, 9),
+        seed=strategies.integers(0, 2**31 - 1),
+        first=strategies.integers(0, 10**12),
+    )
+    def check(counts, batch_size, seed, first):
+        shards = [str(number) for number in range(len(counts))]
+        size = sum(counts)
+        skipped = -first * batch_size % size  # Until an epoch begins.
+        stream = []
+        for batch in itertools.count(first):
+            # Each batch is a start of its own.
+            stream += pipelines.locate(
+                shards,
+                batch_size=batch_size,
+                seed=seed,
+                batch=batch,
+                counts=counts,
+            )
+            if len(stream) >= skipped + 2 * size:
+                break
+        for begin in (skipped, skipped + size):
+            assert sorted(stream[begin : begin + size]) == [
+                (shard, number)
+                for shard, count in zip(shards, counts, strict=True)
+                for number in range(count)
+            ]
 
-
-def test_every_start_gives_the_order_of_an_uninterrupted_run(shards, whole):
-    # Inside a chunk, a window, a group, an epoch, and at the turns of epochs.
-    for first in (1, 3, 6, 7, 13):
-        assert numbers(shards, first=first, take=2) == whole[first : first + 2]
-
-
-def test_a_start_in_a_far_epoch_costs_nothing(shards):
-    far = numbers(shards, first=10**12, take=7)
-    assert numbers(shards, first=10**12 + 5, take=2) == far[5:]
+    check()
 
 
 def test_the_order_depends_on_the_seed_and_on_nothing_else(shards, whole):

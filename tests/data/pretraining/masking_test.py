@@ -8,8 +8,10 @@ pytest tests/data/pretraining/masking_test.py
 import itertools
 import types
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies
 
 from data.pretraining import masking
 from data.pretraining.settings import Settings
@@ -72,48 +74,57 @@ def test_the_number_of_predictions_is_rounded_half_to_even():
     assert counts.tolist() == expected
 
 
-def test_every_row_predicts_as_many_tokens_as_its_length_asks():
-    data = batch(3000)
-    masked = mask(data)
-    rule = Settings(max_predictions_per_seq=6)
-    np.testing.assert_array_equal(
-        masked.masked_lm_weights.sum(1),
-        np.minimum(
-            masking.prediction_counts(data[2], rule), data[1].sum(axis=1)
-        ),
-    )
+def words_of(row, candidates):
+    """Groups of positions that form words, as the released code makes them."""
+    groups = []
+    for position in np.flatnonzero(candidates):
+        if groups and row[position] >= CONTINUATIONS:
+            groups[-1].append(int(position))
+        else:
+            groups.append([int(position)])
+    return groups
 
 
-def test_positions_ascend_and_are_never_special_or_padding(whole_words):
-    ids, candidates, _ = data = batch(3000)
-    masked = mask(data, do_whole_word_mask=whole_words)
-    used = masked.masked_lm_weights > 0
-    positions = np.where(used, masked.masked_lm_positions, LENGTH)
-    steps = np.diff(positions, axis=1)
-    assert ((steps > 0) | ~used[:, 1:]).all()
-    rows = np.arange(len(ids))[:, None]
-    assert candidates[rows, masked.masked_lm_positions][used].all()
-
-
-def test_rows_with_fewer_predictions_end_in_zeros(whole_words):
-    masked = mask(batch(3000), do_whole_word_mask=whole_words)
-    weights = masked.masked_lm_weights
-    assert (np.diff(weights, axis=1) <= 0).all() and (weights == 0).any()
-    assert not masked.masked_lm_ids[weights == 0].any()
-    assert not masked.masked_lm_positions[weights == 0].any()
-
-
-def test_the_labels_restore_the_sequence(whole_words):
-    ids, candidates, lengths = batch(3000)
+@hypothesis.settings(
+    max_examples=60, derandomize=True, deadline=None, database=None
+)
+@hypothesis.given(
+    seed=strategies.integers(0, 2**32 - 1),
+    masked_lm_prob=strategies.sampled_from([0.05, 0.15, 0.5, 1.0]),
+    max_predictions_per_seq=strategies.integers(1, LENGTH),
+    do_whole_word_mask=strategies.booleans(),
+)
+def test_any_row_is_masked_by_the_rule(seed, **rule):
+    data = ids, candidates, lengths = batch(40, seed=seed)
     before = ids.copy()
-    masked = mask((ids, candidates, lengths), do_whole_word_mask=whole_words)
+    masked = mask(data, seed, **rule)
     np.testing.assert_array_equal(ids, before)
-    restored = masked.input_ids.copy()
-    rows, columns = np.nonzero(masked.masked_lm_weights)
-    positions = masked.masked_lm_positions[rows, columns]
-    restored[rows, positions] = masked.masked_lm_ids[rows, columns]
-    np.testing.assert_array_equal(restored, ids)
-    assert (masked.input_ids != ids).any()
+    again = mask(data, seed, **rule)
+    np.testing.assert_array_equal(masked.input_ids, again.input_ids)
+    limits = masking.prediction_counts(lengths, Settings(**rule))
+    for row, limit in enumerate(limits):
+        weights = masked.masked_lm_weights[row]
+        count = int(weights.sum())
+        assert weights.tolist() == [1.0] * count + [0.0] * (
+            len(weights) - count
+        )
+        assert not masked.masked_lm_ids[row, count:].any()
+        assert not masked.masked_lm_positions[row, count:].any()
+        positions = masked.masked_lm_positions[row, :count].tolist()
+        assert positions == sorted({*positions})
+        assert candidates[row, positions].all()
+        restored = masked.input_ids[row].copy()
+        restored[positions] = masked.masked_lm_ids[row, :count]
+        np.testing.assert_array_equal(restored, ids[row])
+        room = limit - count
+        assert room >= 0
+        if not rule["do_whole_word_mask"]:
+            assert count == min(limit, candidates[row].sum())
+            continue
+        for word in words_of(ids[row], candidates[row]):
+            inside = len({*positions} & {*word})
+            # Words that do not fit, and no others, are passed over.
+            assert inside == len(word) or inside == 0 and len(word) > room
 
 
 def fractions(data, masked):
@@ -174,47 +185,6 @@ def test_every_set_of_candidates_is_equally_likely():
         assert within(pairs.count(pair) / 40000, 0.1, 40000)
 
 
-def words_of(row, candidates):
-    """Groups of positions that form words, as the released code makes them."""
-    groups = []
-    for position in np.flatnonzero(candidates):
-        if groups and row[position] >= CONTINUATIONS:
-            groups[-1].append(int(position))
-        else:
-            groups.append([int(position)])
-    return groups
-
-
-def test_whole_words_are_whole_and_as_many_as_fit():
-    ids, candidates, lengths = data = batch(2000)
-    rule = dict(max_predictions_per_seq=6, do_whole_word_mask=True)
-    masked = mask(data, **rule)
-    limits = masking.prediction_counts(lengths, Settings(**rule))
-    for row in range(2000):
-        used = masked.masked_lm_weights[row] > 0
-        chosen = set(masked.masked_lm_positions[row][used].tolist())
-        room = limits[row] - len(chosen)
-        for word in words_of(ids[row], candidates[row]):
-            inside = len(chosen & set(word))
-            assert inside in (0, len(word))
-            # Passing over is allowed for words that do not fit, only.
-            assert inside or len(word) > room
-        assert room >= 0
-
-
-def test_a_word_that_does_not_fit_is_passed_over_not_the_end():
-    row = [CLS, 10, 500, 501, 502, SEP, 11, SEP]
-    ids = np.tile(np.array(row, np.int32), (2000, 1))
-    masked = mask(
-        (ids, (ids > 3), np.full(2000, 8)),
-        masked_lm_prob=0.2,
-        do_whole_word_mask=True,
-    )
-    # Two positions at most: the word of four never fits, the other always does.
-    assert (masked.masked_lm_positions[:, 0] == 6).all()
-    assert (masked.masked_lm_weights.sum(1) == 1).all()
-
-
 def test_the_order_in_which_words_are_tried_is_random():
     row = [CLS, 10, 500, SEP, 11, 12, SEP]
     ids = np.tile(np.array(row, np.int32), (30000, 1))
@@ -237,24 +207,3 @@ def test_a_continuation_at_the_start_of_b_belongs_to_the_last_word_of_a():
         do_whole_word_mask=True,
     )
     assert (masked.masked_lm_positions[:, :2] == [1, 3]).all()
-
-
-def test_the_same_seed_gives_the_same_masks(whole_words):
-    data = batch(500)
-    rule = {"do_whole_word_mask": whole_words}
-    one, two, other = (mask(data, seed, **rule) for seed in (5, 5, 6))
-    np.testing.assert_array_equal(one.input_ids, two.input_ids)
-    assert (one.input_ids != other.input_ids).any()
-
-
-def test_more_predictions_than_candidates_take_every_candidate(whole_words):
-    ids, candidates, lengths = data = batch(300)
-    masked = mask(
-        data,
-        masked_lm_prob=1.0,
-        max_predictions_per_seq=LENGTH,
-        do_whole_word_mask=whole_words,
-    )
-    np.testing.assert_array_equal(
-        masked.masked_lm_weights.sum(1), candidates.sum(1)
-    )
