@@ -9,7 +9,6 @@ that the pages use, with fewer steps and seeds. The programs `hf`, `make` and
 "error". <!-- not run: REASON --> excludes the block that follows.
 """
 
-import http.server
 import json
 import os
 import pathlib
@@ -19,7 +18,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -155,18 +153,6 @@ def script(page: pathlib.Path) -> str:
     )
 
 
-def test_blocks_are_found_and_excluded():
-    page = (
-        "Text\n\n    python a.py\n\n    python b.py\n\n"
-        "<!-- not run: needs GPUs -->\n\n    python c.py\n\nText\n\n"
-        "    an output\n\n    curl d\n"
-    )
-    assert blocks(page) == [
-        "python a.py\n\npython b.py",
-        "an output\n\ncurl d",
-    ]
-
-
 @pytest.fixture(scope="session")
 def sandbox(tmp_path_factory):
     """A directory with the project's files and small data."""
@@ -253,44 +239,6 @@ cp -rL {shlex.quote(str(model))} "$last" """
 def checked_curl() -> str:
     """Returns the script of a curl that checks what it is answered."""
     return CHECKED_CURL.format(curl=CURL, python=shlex.quote(sys.executable))
-
-
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-@pytest.mark.parametrize(
-    "status, body, is_accepted",
-    [
-        (200, b'{"outputs": [1]}', True),
-        (200, b"[1]", True),
-        (500, b'{"outputs": [1]}', False),
-        (400, b'{"error": "one line"}', False),
-        (200, b'{"error": "one line"}', False),
-        (200, b"ok", False),
-    ],
-)
-def test_a_request_of_a_page_must_be_answered(status, body, is_accepted):
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *values):
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as answering:
-        thread = threading.Thread(target=answering.handle_request)
-        thread.start()
-        address = f"http://127.0.0.1:{answering.server_address[1]}/"
-        done = subprocess.run(
-            ["bash", "-c", checked_curl(), "curl", "-d", "{}", address],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        thread.join()
-    assert (done.returncode == 0) == is_accepted
-    assert body in done.stdout
 
 
 @pytest.mark.docs
