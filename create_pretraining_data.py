@@ -105,11 +105,7 @@ class PretrainingDataConfig:
     def shard_paths(self) -> tuple[str, ...]:
         """The paths of the shards, in order."""
         if self.output_file is not None:
-            return tuple(
-                file_system.split_names(
-                    self.output_file, _has_folder_with_comma
-                )
-            )
+            return tuple(file_system.split_names(self.output_file))
         suffix = ".tfrecord.gz" if self.gzip_compress else ".tfrecord"
         count = self.num_shards
         return tuple(
@@ -123,11 +119,6 @@ class PretrainingDataConfig:
         if self.output_prefix is None:
             return self.shard_paths[0]
         return self.output_prefix
-
-
-def _has_folder_with_comma(path: str) -> bool:
-    folder = os.path.dirname(path)
-    return "," in folder and file_system.is_folder(folder)
 
 
 def _check_shard_names(config: PretrainingDataConfig) -> None:

@@ -10,7 +10,7 @@ take 80 MB. Batches of any length are then made without reading, in any order.
     input_ids   CLS a b c SEP CLS d e SEP ...       splits[i + 1])
     label_ids   1             0                     one row an example
 
-`encode` makes features of text. A `FeatureCache` keeps them on disk, as padded
+A `FeatureCache` keeps them on disk, as padded
 records with google-research/bert's names, until something changes:
 
     output_dir/train.tf_record        the records
@@ -18,10 +18,10 @@ records with google-research/bert's names, until something changes:
                                       (digest of the texts, vocabulary, flags)
 """
 
-import collections
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,18 +31,12 @@ import numpy as np
 from absl import logging
 
 from data import schema as schemas
-from data import sequences
-from data.tokenization import vocabulary as vocabularies
 from data.tokenization import wordpiece
-from foundation import atomic, errors, file_system, metadata, progress
+from foundation import atomic, errors, file_system, metadata
 
 FORMAT_VERSION = 2
 SUFFIX = ".json"
 _RECORDS_AT_ONCE = 2048
-_TEXTS_AT_ONCE = 1 << 16
-# SQuAD with BERT's vocabularies has less than 0.01 [UNK], without lower-casing
-# 0.16.
-_MUCH_UNKNOWN = 0.02
 # The padding of label_ids; other features are padded with 0.
 _PADDING = {"label_ids": -1}
 _IS_REAL = "is_real_example"
@@ -174,197 +168,37 @@ class Windows(NamedTuple):
     most: int
 
 
-class TokenizationStatistics:
-    """Counts tokens of a set, and what a model does not see of its texts.
-
-    Attributes:
-      num_cut: number of texts, or pairs, whose end the model does not see.
-    """
-
-    def __init__(self):
-        """Begins with nothing."""
-        self.num_cut = self._tokens = self._unknown = 0
-        self._lost: collections.Counter[str] = collections.Counter()
-
-    def add(self, message: str, is_lost: np.ndarray) -> None:
-        """Counts what a message describes.
-
-        Args:
-          message: the message to log, with %d for the number.
-          is_lost: bool [N].
-        """
-        self._lost[message] += int(np.count_nonzero(is_lost))
-
-    def add_tokens(
-        self, ids: np.ndarray, vocabulary: vocabularies.Vocabulary
-    ) -> None:
-        """Counts tokens; takes int [T]."""
-        self._tokens += len(ids)
-        self._unknown += int(np.count_nonzero(ids == vocabulary.unk_id))
-
-    def warn(self, name: str, max_seq_length: int | None = None) -> None:
-        """Logs a line for what is lost of a set; `name` names the set."""
-        if self._unknown > _MUCH_UNKNOWN * self._tokens:
-            unknown = 100 * self._unknown / self._tokens
-            logging.warning(
-                f"{name}: {unknown:.3g} % of its tokens are [UNK]: is the "
-                "vocabulary of another language, or --do_lower_case wrong?"
-            )
-        for message, count in self._lost.items():
-            if count:
-                logging.warning(f"%s: {message}", name, count)
-
-
-def encode(
-    tokenizer: wordpiece.Tokenizer,
-    first: Sequence[str],
-    second: Sequence[str] | None,
+def from_sequences(
+    examples: Sequence[Sequence[Any]],
     *,
-    max_seq_length: int,
     num_choices: int = 0,
-    windows: Windows | None = None,
-    statistics: TokenizationStatistics | None = None,
+    are_windows: bool = False,
 ) -> Features:
-    """Returns the input_ids and segment_ids of N texts.
+    """Returns the input_ids and segment_ids of N examples.
 
     Args:
-      first: N texts.
-      second: N texts, or None for single sentences.
-      statistics: count what is lost of the texts; None counts nothing.
-      tokenizer, max_seq_length, num_choices, windows: see encode_blocks.
+      examples: the sequences of each, such as tokens of finetuning.task: `ids`
+        and `segment_ids`.
+      num_choices: see Features.
+      are_windows: whether the sequences of an example are windows of a text.
     """
-    blocks = []
-    for i in range(0, len(first), _TEXTS_AT_ONCE):
-        rows = slice(i, i + _TEXTS_AT_ONCE)
-        blocks.append((first[rows], second and second[rows]))
-    return encode_blocks(
-        tokenizer,
-        blocks,
-        max_seq_length=max_seq_length,
-        num_choices=num_choices,
-        windows=windows,
-        statistics=statistics or TokenizationStatistics(),
-    )
+    rows = list(itertools.chain.from_iterable(examples))
 
+    def flat(values: Iterable[Sequence[int]]) -> np.ndarray:
+        return np.array([*itertools.chain.from_iterable(values)], np.int32)
 
-def encode_blocks(
-    tokenizer: wordpiece.Tokenizer,
-    blocks: Iterable[tuple[Sequence[str], Sequence[str] | None]],
-    *,
-    max_seq_length: int,
-    num_choices: int = 0,
-    windows: Windows | None = None,
-    statistics: TokenizationStatistics,
-) -> Features:
-    """Returns the features of blocks of texts; only their tokens are kept.
+    def splits(values: Iterable[Sequence[Any]]) -> np.ndarray:
+        return np.cumsum([0, *map(len, values)])
 
-    Pairs that are too long lose tokens from the end of the longer text, one at
-    a time; of the second text if both are equally long. A second text without
-    tokens gets no [SEP], as released.
-
-    Args:
-      tokenizer: tokenizer of the model.
-      blocks: first texts, and second texts or None, as in `encode`.
-      max_seq_length: the longest sequence, including the special tokens.
-      num_choices: number of sequences of an example; see Features.
-      windows: divide a text, or the second text of a pair, instead of cutting
-        it.
-      statistics: count what is lost of the texts.
-    """
-    parts, counts = [], []
-    vocabulary = tokenizer.vocabulary
-    for first, second in blocks:
-        a = tokenizer.encode(first)
-        b = None if second is None else tokenizer.encode(second)
-        if windows is None:
-            joined, is_cut = _join(vocabulary, a, b, max_seq_length)
-            message = f"%d texts have over {max_seq_length} tokens and are cut"
-        else:
-            joined, is_cut, count = _join_windows(
-                vocabulary, a, b, max_seq_length, windows
-            )
-            counts.append(count)
-            message = f"%d texts need over {windows.most} windows and are cut"
-        statistics.add(message, is_cut)
-        statistics.num_cut += int(np.count_nonzero(is_cut))
-        for encoding in filter(None, (a, b)):
-            statistics.add_tokens(encoding.ids, vocabulary)
-        parts.append(joined)
-    lengths = np.concatenate([np.diff(part.row_splits) for part in parts])
     return Features(
-        row_splits=np.concatenate([[0], np.cumsum(lengths)]),
+        row_splits=splits(row.ids for row in rows),
         ragged={
-            "input_ids": np.concatenate([x.input_ids for x in parts]),
-            "segment_ids": np.concatenate([x.segment_ids for x in parts]),
+            "input_ids": flat(row.ids for row in rows),
+            "segment_ids": flat(row.segment_ids for row in rows),
         },
         num_choices=num_choices,
-        window_splits=None
-        if windows is None
-        else np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
+        window_splits=splits(examples) if are_windows else None,
     )
-
-
-def _join(
-    vocabulary: vocabularies.Vocabulary,
-    first: wordpiece.Encoding,
-    second: wordpiece.Encoding | None,
-    max_seq_length: int,
-) -> tuple[sequences.Sequences, np.ndarray]:
-    """Truncates and joins texts; returns also whether each is cut: bool [N]."""
-    a = np.diff(first.row_splits)
-    b = np.zeros_like(a) if second is None else np.diff(second.row_splits)
-    room = max_seq_length - 2 - (b > 0)
-    is_cut = a + b > room
-    a, b = sequences.truncated_lengths(a, b, room)
-    slices = sequences.Slices(first.ids, first.row_splits[:-1], a)
-    second_slices = None
-    if second is not None:
-        second_slices = sequences.Slices(second.ids, second.row_splits[:-1], b)
-    return sequences.join(vocabulary, slices, second_slices), is_cut
-
-
-def _join_windows(
-    vocabulary: vocabularies.Vocabulary,
-    first: wordpiece.Encoding,
-    second: wordpiece.Encoding | None,
-    max_seq_length: int,
-    windows: Windows,
-) -> tuple[sequences.Sequences, np.ndarray, np.ndarray]:
-    """Divides texts into windows, each with [CLS] and [SEP].
-
-    Of a pair, each window has the first text and a part of the second. The
-    first text is cut as `_join` cuts it.
-
-    Returns:
-      The windows, whether a part of a text is in none, bool [N], and the
-      numbers of windows, int64 [N].
-    """
-    a = np.diff(first.row_splits)
-    b = np.zeros_like(a) if second is None else np.diff(second.row_splits)
-    has_second = b > 0
-    room = max_seq_length - 2 - has_second
-    before, _ = sequences.truncated_lengths(a, b, room)
-    before = np.where(has_second, before, 0)
-    divided, room = np.where(has_second, b, a), room - before
-    parts = sequences.divide(divided, room, windows.stride, windows.most)
-    texts, is_pair = parts.texts, has_second[parts.texts]
-    slices = sequences.Slices(
-        first.ids,
-        first.row_splits[texts] + np.where(is_pair, 0, parts.starts),
-        np.where(is_pair, before[texts], parts.lengths),
-    )
-    second_slices = None
-    if second is not None:
-        second_slices = sequences.Slices(
-            second.ids,
-            second.row_splits[texts] + np.where(is_pair, parts.starts, 0),
-            np.where(is_pair, parts.lengths, 0),
-        )
-    counts = np.bincount(texts, minlength=len(a))
-    last = np.cumsum(counts) - 1
-    is_cut = (parts.starts + parts.lengths)[last] < divided
-    is_cut |= has_second & (before < a)
-    return sequences.join(vocabulary, slices, second_slices), is_cut, counts
 
 
 class FeatureCache:
@@ -373,8 +207,7 @@ class FeatureCache:
     cache = FeatureCache(directory, "train", schema, tokenizer, made_from)
     features = cache.read()
     if features is None:
-        with cache.notice():
-            features = ...
+        features = ...
         cache.write(features)
     """
 
@@ -418,16 +251,12 @@ class FeatureCache:
                 self._path, receipt.get("bytes", -1), receipt.get("crc32", -1)
             )
         ):
+            if self._path:
+                logging.info("%s: tokenizing the texts ...", self._path)
             return None
         count = receipt.get("records")
         logging.info("%s: using its %s records", self._path, count)
         return read(self._path, self._schema)
-
-    def notice(self) -> contextlib.AbstractContextManager[None]:
-        """Logs a line if its body takes long, which makes the features."""
-        if not self._path:
-            return contextlib.nullcontext()
-        return progress.notice(f"{self._path}: tokenizing the texts ...")
 
     def write(self, features: Features) -> None:
         """Writes the records, if there is a directory for them."""

@@ -18,14 +18,16 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
-from data import permutations, pipelines
+from data import permutations
 from data.features import Features
 from foundation import errors
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _GROUP_BATCHES = 50
 _FOREVER = 2**62
@@ -60,7 +62,7 @@ def train_batches(
     first_batch: int = 0,
     part: int = 0,
     num_parts: int = 1,
-) -> tf.data.Dataset:
+) -> "tf.data.Dataset":
     """Returns endless batches, every example once per epoch.
 
     Args:
@@ -77,7 +79,7 @@ def train_batches(
     """
     order = Order(features.sizes, batch_size=batch_size, seed=seed)
     return _batches(
-        tf.data.Dataset.range(first_batch, _FOREVER),
+        range(first_batch, _FOREVER),
         lambda number: _cut(features, order.batch(int(number)), lengths),
         features,
         lengths,
@@ -100,7 +102,7 @@ class Order:
         self._batches = min(_GROUP_BATCHES, epoch)
         self._group = functools.lru_cache(maxsize=2)(self._make_group)
         self._epoch = functools.lru_cache(maxsize=2)(
-            functools.partial(_permutation, len(sizes), seed, 0)
+            functools.partial(permutations.permutation, len(sizes), seed, 0)
         )
 
     def batch(self, number: int) -> np.ndarray:
@@ -123,7 +125,7 @@ class Order:
         # be in one batch.
         order = np.lexsort((self._sizes[rows], epochs))
         batches = rows[order].reshape(self._batches, self._batch_size)
-        shuffled = _permutation(len(batches), self._seed, 1, number)
+        shuffled = permutations.permutation(len(batches), self._seed, 1, number)
         first = epochs[:: self._batch_size][shuffled]
         return batches[shuffled[np.argsort(first, kind="stable")]]
 
@@ -140,14 +142,16 @@ def _cut(features, rows, lengths) -> dict[str, np.ndarray]:
 
 
 def _batches(
-    numbers: tf.data.Dataset,
+    numbers: range,
     make: Callable[[int], dict[str, np.ndarray]],
     features: Features,
     lengths: Sequence[int],
     parts: tuple[int, int, int],
-) -> tf.data.Dataset:
+) -> "tf.data.Dataset":
     """Returns a worker's part of the batches with these numbers."""
-    mine = pipelines.rows_of_part(*parts)
+    import tensorflow as tf
+
+    mine = permutations.rows_of_part(*parts)
     example = make(0)
     names = sorted(example)
     specs = _specs(example, features, lengths)
@@ -178,7 +182,8 @@ def _batches(
         return result
 
     # In order, or the batch of a step would depend on the machine's load.
-    batches = numbers.map(load, num_parallel_calls=2, deterministic=True)
+    dataset = tf.data.Dataset.range(numbers.start, numbers.stop)
+    batches = dataset.map(load, num_parallel_calls=2, deterministic=True)
     batches = batches.prefetch(_AHEAD)
     _MAKERS[batches] = make
     return batches
@@ -186,19 +191,14 @@ def _batches(
 
 # Dataset -> what makes its batches and lives as long as the dataset: others
 # that are made of a dataset, and iterators, keep it.
-_MAKERS: weakref.WeakKeyDictionary[tf.data.Dataset, Callable] = (
+_MAKERS: weakref.WeakKeyDictionary["tf.data.Dataset", Callable] = (
     weakref.WeakKeyDictionary()
 )
 
 
-def _permutation(count: int, *words: int) -> np.ndarray:
-    """Returns a permutation that is keyed by words, the same everywhere."""
-    return np.argsort(permutations.keys_of(count, *words), kind="stable")
-
-
 def endless_batches(
     features: Features, **options: Any
-) -> Callable[..., tf.data.Dataset]:
+) -> Callable[..., "tf.data.Dataset"]:
     """Returns a function that makes the batches of training: train_batches."""
     return functools.partial(train_batches, features, **options)
 
@@ -235,11 +235,11 @@ class OrderedBatches:
 
     def dataset(
         self, *, first_batch: int, part: int, num_parts: int
-    ) -> tf.data.Dataset:
+    ) -> "tf.data.Dataset":
         """Returns a worker's part of the batches; see train_batches."""
         del first_batch  # A prediction always starts with the first.
         return _batches(
-            tf.data.Dataset.range(self._num_batches),
+            range(self._num_batches),
             self._make,
             self._features,
             self._lengths,
@@ -265,12 +265,14 @@ def _specs(
     example: Mapping[str, np.ndarray],
     features: Features,
     lengths: Sequence[int],
-) -> dict[str, tf.TensorSpec]:
+) -> "dict[str, tf.TensorSpec]":
     """Returns what all batches have in common with an example of them.
 
     Where the length is open, so is the number of rows: sets of different
     batches are predicted by one graph.
     """
+    import tensorflow as tf
+
     static = lengths[0] if len(lengths) == 1 else None
     windows = features.window_splits is not None and static is None
     shape = example["input_mask"].shape  # [B, S] or [B, K, S]

@@ -152,26 +152,11 @@ def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
     """Returns the manifest of every shard and the shard's entry in it."""
     entry_of = {}
     for folder in sorted({os.path.dirname(path) for path in paths}):
-        if not file_system.is_folder(folder or "."):
-            continue
         # No glob: the directory's name may have brackets.
         present = set(file_system.entries(folder or "."))
-        for name in sorted(present):
-            if not name.endswith(SUFFIX):
-                continue
+        for name in sorted(x for x in present if x.endswith(SUFFIX)):
             path = os.path.join(folder, name)
-            try:
-                manifest = read(path)
-            except errors.InputError as error:
-                # Other programs have files of that name.
-                data = file_system.read(path)
-                names = (os.path.basename(shard) for shard in paths)
-                if any(name.encode() in data for name in names):
-                    raise
-                errors.warn_once(
-                    f"{path}: not a manifest of shards; ignored ({error})"
-                )
-                continue
+            manifest = read(path)
             entries = {
                 os.path.join(folder, shard.file): (manifest, shard)
                 for shard in manifest.shards
@@ -217,17 +202,17 @@ def record_schema(
     """
     manifests = find(paths)
     default = schema.pretraining(max_seq_length, max_predictions_per_seq)
-    result: schema.Schema | None = None
-    for path in paths:
-        described = manifests.get(path)
-        kind = default if described is None else described.schema
-        if result is not None and kind != result:
+    kinds = {
+        path: manifests[path].schema if path in manifests else default
+        for path in paths
+    }
+    result = kinds[paths[0]]
+    for path, kind in kinds.items():
+        if kind != result:
             raise errors.InputError(
                 f"{path}: its records ({kind.kind}) have other features than "
                 f"those of {paths[0]} ({result.kind})"
             )
-        result = kind
-    assert result is not None, "no paths"
     return result
 
 

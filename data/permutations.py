@@ -1,4 +1,4 @@
-"""Permutations that are a pure function of numbers, on every machine.
+"""The order of training: permutations and parts of batches, from numbers.
 
     keys(0 ... N - 1, seed, purpose, epoch) -> N hashes; their order permutes N
 
@@ -8,6 +8,8 @@ Works on NumPy arrays and, in a graph, on TensorFlow tensors.
 from typing import Any
 
 import numpy as np
+
+from foundation import errors
 
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -36,8 +38,25 @@ def _splitmix64(x: Any) -> Any:
     return x ^ (x // (1 << 31))
 
 
-def keys_of(count: int, *words: int) -> np.ndarray:
-    """Returns `keys` of 0 ... count - 1, with words of either sign."""
+def permutation(count: int, *words: int, dtype: Any = np.uint64) -> np.ndarray:
+    """Returns a permutation that is keyed by words, the same everywhere.
+
+    Args:
+      count: N.
+      *words: integers of either sign.
+      dtype: as which type the keys of 64 bits are sorted.
+    """
     unsigned = [np.array([word % 2**64], np.uint64) for word in words]
     with np.errstate(over="ignore"):
-        return keys(np.arange(count, dtype=np.uint64), *unsigned)
+        hashes = keys(np.arange(count, dtype=np.uint64), *unsigned)
+    return np.argsort(hashes.view(dtype), kind="stable")
+
+
+def rows_of_part(batch_size: int, part: int, num_parts: int) -> slice:
+    """Returns the rows of one of `num_parts` equal parts of a batch."""
+    if batch_size % num_parts:
+        raise errors.InputError(
+            f"batch size {batch_size} does not divide by {num_parts} workers"
+        )
+    rows = batch_size // num_parts
+    return slice(part * rows, (part + 1) * rows)

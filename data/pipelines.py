@@ -15,6 +15,7 @@ a million records.
 Records are permuted as bytes. A worker parses only its own rows of a batch.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
@@ -29,6 +30,7 @@ _GROUP = 16
 _CHUNK = 2048
 _WINDOW = 16
 # Fixed, because tf.data tunes it badly; see training.feed.
+_permutation = functools.partial(permutations.permutation, dtype=np.int64)
 _PARSERS = max(2, min(16, workers.cores()))
 _AHEAD = 4  # Batches.
 
@@ -62,7 +64,7 @@ def train_batches(
         A dict of features [batch_size / num_parts, ...], static shapes.
     """
     counts = _counted(shards, counts)
-    rows = rows_of_part(batch_size, part, num_parts)
+    rows = permutations.rows_of_part(batch_size, part, num_parts)
 
     def read(shard: int, first: int) -> Iterator[np.ndarray]:
         path = shards[shard]
@@ -101,7 +103,7 @@ def eval_batches(
     The last batch is filled up with copies, for which `is_real_example` int32
     [B] is 0; elsewhere it is 1. Arguments as for train_batches.
     """
-    rows = rows_of_part(batch_size, part, num_parts)
+    rows = permutations.rows_of_part(batch_size, part, num_parts)
     kinds = [records.compression_type(path) for path in shards]
 
     def parse(batch):
@@ -196,16 +198,6 @@ def _counted(shards, counts) -> list[int]:
     return counts
 
 
-def rows_of_part(batch_size: int, part: int, num_parts: int) -> slice:
-    """Returns the rows of one of `num_parts` equal parts of a batch."""
-    if batch_size % num_parts:
-        raise errors.InputError(
-            f"batch size {batch_size} does not divide by {num_parts} workers"
-        )
-    rows = batch_size // num_parts
-    return slice(part * rows, (part + 1) * rows)
-
-
 def _windows(
     counts: Sequence[int],
     seed: int,
@@ -263,9 +255,3 @@ def _chunk(reader: Iterator[np.ndarray], size: int) -> np.ndarray:
     if len(chunk) != size:
         raise ValueError("a shard has another number of records than it should")
     return chunk
-
-
-def _permutation(count: int, *words: int) -> np.ndarray:
-    """Returns a permutation that is keyed by words, the same everywhere."""
-    keys = permutations.keys_of(count, *words)
-    return np.argsort(keys.view(np.int64), kind="stable")

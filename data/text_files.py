@@ -211,12 +211,6 @@ def find_all(name: str, endings: Sequence[str]) -> list[str]:
     if not paths:
         kind = f" .{' or .'.join(endings)}" if is_folder else ""
         raise errors.InputError(f"{name}: no{kind} file there")
-    stem = file_system.uncompressed
-    for path, next_path in itertools.pairwise(sorted(paths, key=stem)):
-        if stem(path) == stem(next_path):
-            raise errors.InputError(
-                f"{path}: the same as {next_path}, compressed? Keep one of them"
-            )
     return paths
 
 
@@ -381,12 +375,6 @@ def _below_header(rows: Iterator[Row]) -> Iterator[Row]:
                 f"{row.where}: {len(cells)} columns, but the header has "
                 f"{len(header)}"
             )
-        # In a table of one column, it may be a text.
-        plain = [cell.removeprefix("\ufeff") for cell in cells]
-        if len(cells) > 1 and plain == header:
-            raise errors.InputError(
-                f"{row.where}: the header again, as in files that were joined"
-            )
         yield row._replace(cells=dict(zip(header, cells, strict=True)))
 
 
@@ -399,7 +387,7 @@ def _check_header(path: str, header: Sequence[str]) -> None:
 
 def _read_json(path: str) -> Iterator[Row]:
     """Yields the objects of a file, wherever its lines end."""
-    decode = json.JSONDecoder(object_pairs_hook=_json_object).raw_decode
+    decode = json.JSONDecoder().raw_decode
     text, at, line, position, between = "", 0, 1, 0, _BETWEEN_ROWS
     for block in itertools.chain(read_blocks(path), [None]):
         text, at = text[at:], 0
@@ -432,15 +420,6 @@ def _read_json(path: str) -> Iterator[Row]:
                 raise errors.InputError(f"{path}:{line}: not a JSON object")
             yield Row(path, line, cells, position)
             line, at = line + text.count("\n", at, end), end
-
-
-def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns a JSON object; refuses two values of one name."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        key = errors.repeated(key for key, _ in pairs)
-        raise errors.InputError(f"the key {key!r} occurs twice in an object")
-    return values
 
 
 def read_parquet(path: str, column: str | None = None) -> Iterator[Row]:

@@ -24,6 +24,7 @@ from data import docstrings, features, length_groups, workers
 from data.pretraining import generation, recipe, settings
 from data.tokenization import normalization, vocabulary, wordpiece
 from data.tokenization import wordpiece_learner as learner
+from finetuning import task as tasks
 from foundation import config_flags
 from modeling import config, models
 from tasks.classification import heads, label_kinds
@@ -146,8 +147,13 @@ def read_labeled(folder, name, tokenizer) -> features.Features:
     """Reads [CLS] paragraph [SEP] and, as its class, the package it is from."""
     with open(f"{folder}/{name}.jsonl", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
-    texts = [row["text"] for row in rows]
-    encoded = features.encode(tokenizer, texts, None, max_seq_length=PARAGRAPH)
+    tokens = tokenizer.encode([row["text"] for row in rows])
+    encoded = features.from_sequences(
+        [
+            [tasks.sequence(tokenizer, ids.tolist(), (), PARAGRAPH)]
+            for ids in np.split(tokens.ids, tokens.row_splits[1:-1])
+        ]
+    )
     labels = np.array([docstrings.PACKAGES.index(x["package"]) for x in rows])
     return dataclasses.replace(encoded, dense={"label_ids": labels[:, None]})
 

@@ -9,7 +9,6 @@ from absl import logging
 from data import length_groups
 from training import feed, precision, settings, throughput
 from training import strategy as strategies
-from training.cpu import compiled_functions, onednn  # noqa: F401  Register.
 
 # In shorter runs, compiling functions takes longer than it saves.
 _LEAST_STEPS_TO_COMPILE = 200

@@ -113,7 +113,7 @@ def with_targets(
             ):
                 file_system.remove(old)
             with (
-                atomic.replacing(path, on_disk=True) as temporary,
+                atomic.replacing(path) as temporary,
                 open(temporary, "wb") as written,
             ):
                 np.savez(written, **outputs)  # type: ignore[arg-type]

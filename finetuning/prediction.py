@@ -77,7 +77,7 @@ def predict(
         "lengths": devices.batch_lengths(flags.max_seq_length),
         "predict_batch_size": batch_size,
         **task.settings,
-        **config_flags.affecting(flags, "evaluation").to_json(),
+        **config_flags.affecting(flags, "evaluation"),
     }
     paths = predict_blocks(
         task,
@@ -181,7 +181,7 @@ def write_file(path: str, layout: tasks.Layout, paths: Sequence[str]) -> None:
         return (_read(block, name) for block in paths)
 
     with (
-        atomic.replacing(path, on_disk=True) as temporary,
+        atomic.replacing(path) as temporary,
         open(temporary, "wb") as file,
     ):
         if layout.write is not None:

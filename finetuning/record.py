@@ -25,14 +25,7 @@ from typing import Any, TextIO
 
 from absl import logging
 
-from foundation import (
-    atomic,
-    config_flags,
-    errors,
-    file_system,
-    metadata,
-    stamp,
-)
+from foundation import atomic, config_flags, errors, file_system, metadata
 from weights import task_files
 
 NAME, LOCK = task_files.JOURNAL, ".training.lock"
@@ -110,22 +103,21 @@ class RunRecord:
         """
         if self.is_chief:
             lock(self.directory)
-        # What was read replaces the flags of the same name.
-        now = config_flags.affecting(flags, "records", "result")
-        now |= stamp.facts("records", made_from)
         before = {**self.flags, **self.made_from} if self._has_begun else {}
-        changes = now.difference(before)
+        changes = config_flags.changes(flags, made_from, before)
         if flags.is_grid:
-            changes = [x for x in changes if x.setting.name not in _AXES]
+            changes = [x for x in changes if x.name not in _AXES]
         if goes_on or not (self.runs or flags.is_grid):
             for change in changes:
-                logging.warning("the training goes on otherwise: %s", change)
+                logging.warning(
+                    "the training goes on otherwise: %s", change.shown
+                )
             changes = [x for x in changes if x.forbids_resuming]
-        stamp.refuse(
-            changes,
-            f"{self.directory} has a training that began so; take another "
-            "--output_dir",
-        )
+        if changes:
+            raise errors.InputError(
+                f"{', '.join(x.shown for x in changes)}: {self.directory} has "
+                "a training that began so; take another --output_dir"
+            )
         values = config_flags.flat_values(flags)
         self._write(flags=values, made_from=dict(made_from))
 

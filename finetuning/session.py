@@ -150,11 +150,10 @@ class Session:
         )
         features = cache.read()
         if features is None:
-            with cache.notice():
-                features = task.features(
-                    ((example, task.encode(example)) for example in examples),
-                    with_targets=True,
-                )
+            features = task.features(
+                ((example, task.encode(example)) for example in examples),
+                with_targets=True,
+            )
             cache.write(features)
         return features
 

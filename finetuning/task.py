@@ -535,12 +535,12 @@ def sequence(
         both = surplus - lost
         a, b = a - both // 2, b - (both + 1) // 2
     begin = [ids[vocabulary.CLS], *first[:a], ids[vocabulary.SEP]]
-    end = [*second[:b], ids[vocabulary.SEP]] if second else []
+    end = [*second[:b], ids[vocabulary.SEP]] if b else []
     return Tokens(begin + end, [0] * len(begin) + [1] * len(end))
 
 
 def windows(
-    tokenizer: plain_wordpiece.PlainTokenizer,
+    tokenizer: wordpiece.Tokenizer,
     first: Sequence[int],
     second: Sequence[int],
     max_seq_length: int,

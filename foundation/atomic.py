@@ -10,12 +10,13 @@ A kill or a power failure leaves the former file or the new one. What is written
 is in a folder beside what it replaces, with a lock of its process, so that the
 next writer of the same name knows those of killed processes, and removes them:
 
-    out/.model.0123456789ab.incomplete/lock
-                                       new    what is being written
-                                       old    the earlier folder, between the
-                                              two renames of a swap
+    out/.model.01234567.incomplete/lock
+                                   files/new    what is being written
+                                   files/old    the earlier folder, between the
+                                                two renames of a swap
 
-A bucket has neither folders nor locks; there it is one file.
+A bucket has neither folders nor locks: the file is made on this disk, copied
+beside its place, and renamed.
 """
 
 import contextlib
@@ -26,28 +27,20 @@ import os
 import re
 import shutil
 import tempfile
-import time
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
 from foundation import file_system
 
 _INCOMPLETE = ".incomplete"
-_DIGITS = 12
-_TEMPORARY = re.compile(rf"\.(.+)\.[0-9a-f]{{{_DIGITS}}}{_INCOMPLETE}", re.S)
-_LOCK, _NEW, _OLD = "lock", "new", "old"
-# In a bucket, an older temporary file is that of a killed run.
-_STALE_SECONDS = 24 * 3600
-
-# Folder -> names of files that this process has written there; see
-# `take_written`.
-_WRITTEN: dict[str, set[str]] = {}
+_RANDOM = 8  # Characters, as tempfile makes them.
+_TEMPORARY = re.compile(rf"\.(.+)\.\w{{{_RANDOM}}}{_INCOMPLETE}", re.S)
+_LOCK, _FILES, _NEW, _OLD = "lock", "files", "new", "old"
 
 
 @contextlib.contextmanager
-def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
-    """Yields a temporary path to write to, and then renames it to `path`.
+def replacing(path: str) -> Iterator[str]:
+    """Yields a temporary path on a disk to write to; it then replaces `path`.
 
     On a disk, the data is flushed to the disk before the rename, and the folder
     after it, so that a power failure leaves the old file or the complete new
@@ -56,25 +49,20 @@ def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
 
     Args:
       path: path of the file, new or existing; its folder exists.
-      on_disk: whether the writer cannot write to buckets: then the temporary
-        path is on this disk even if `path` is remote, and the file is copied.
     """
     path = os.fspath(path)
     is_remote = file_system.is_remote(path)
-    opened = _in_bucket(path, on_disk) if is_remote else _beside(path)
+    opened = _in_bucket(path) if is_remote else _beside(path)
     with file_system.naming(path), opened as temporary:
         yield temporary
         if not is_remote:
             replace(temporary, path)
-    folder, name = os.path.split(path)
-    _WRITTEN.setdefault(folder, set()).add(name)
 
 
 def write_bytes(path: str, data: bytes) -> None:
     """Writes a file atomically; see `replacing`."""
-    with replacing(path, on_disk=True) as temporary:
-        with open(temporary, "wb") as file:
-            file.write(data)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(data)
 
 
 def write_text(path: str, text: str) -> None:
@@ -94,7 +82,7 @@ def replacing_folder(path: str) -> Iterator[str]:
     The new folder is flushed to the disk before it gets its name. Then the
     earlier folder is removed. After a failure, the earlier folder still exists.
     Between two renames there is no folder of this name for an instant; after a
-    kill at this instant, `restore_folder` brings the earlier folder back.
+    kill at this instant, `restore_folders` brings the earlier folder back.
 
     Args:
       path: path of the folder, on this disk, new or existing.
@@ -104,11 +92,17 @@ def replacing_folder(path: str) -> Iterator[str]:
     with file_system.naming(path), _beside(path) as temporary:
         yield temporary
         # Now: a flush can fail, and must do so before anything is renamed.
-        flush_folder(temporary)
+        for inner, _, names in os.walk(temporary, onerror=_fail):
+            for name in (*names, ""):
+                flush(os.path.join(inner, name))
         if os.path.lexists(path):
             os.rename(path, os.path.join(os.path.dirname(temporary), _OLD))
         os.rename(temporary, path)
-        _flush_entries(os.path.dirname(path))
+        flush(os.path.dirname(path))
+
+
+def _fail(error: OSError) -> None:
+    raise error
 
 
 def restore_folder(path: str) -> None:
@@ -122,15 +116,10 @@ def restore_folder(path: str) -> None:
 
 def restore_folders(parent: str) -> None:
     """Brings back all such folders in a folder; see `restore_folder`."""
-    if file_system.is_remote(parent) or not os.path.isdir(parent):
-        return
-    for match in filter(None, map(_TEMPORARY.fullmatch, os.listdir(parent))):
-        restore_folder(os.path.join(parent, match[1]))
-
-
-def take_written(folder: str) -> set[str]:
-    """Returns the names of files written to a folder since the last call."""
-    return _WRITTEN.pop(folder, set())
+    is_local = not file_system.is_remote(parent) and os.path.isdir(parent)
+    for name in os.listdir(parent) if is_local else ():
+        if match := _TEMPORARY.fullmatch(name):
+            restore_folder(os.path.join(parent, match[1]))
 
 
 def replace(source: str, path: str) -> None:
@@ -140,7 +129,7 @@ def replace(source: str, path: str) -> None:
         return
     flush(source)
     os.replace(source, path)
-    _flush_entries(os.path.dirname(path) or ".")
+    flush(os.path.dirname(path) or ".")
 
 
 def flush(path: str) -> None:
@@ -149,50 +138,23 @@ def flush(path: str) -> None:
     try:
         with file_system.naming(path):
             os.fsync(handle)
+    except OSError:
+        if not os.path.isdir(path):  # Some network disks flush no folders.
+            raise
     finally:
         os.close(handle)
 
 
-def flush_folder(folder: str) -> None:
-    """Forces a folder with all of its files and folders to the disk."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    for inner, _, names in os.walk(folder, onerror=fail):
-        for name in names:
-            flush(os.path.join(inner, name))
-        _flush_entries(inner)
-
-
-def _flush_entries(folder: str) -> None:
-    """Forces a folder's entries to the disk."""
-    with contextlib.suppress(OSError):  # Some network disks flush no folders.
-        flush(folder)
-
-
 @contextlib.contextmanager
-def _in_bucket(path: str, on_disk: bool) -> Iterator[str]:
-    """Yields a file in the bucket or on this disk; it then replaces `path`."""
-    gfile = file_system.gfile()
-    folder, name = map(file_system.escaped, os.path.split(path))
-    pattern = f".{name}.{'?' * _DIGITS}{_INCOMPLETE}"
-    for left in gfile.glob(os.path.join(folder, pattern)):
-        modified = gfile.stat(left).mtime_nsec * 1e-9  # 0: unknown.
-        if modified and time.time() - modified > _STALE_SECONDS:
-            gfile.remove(left)
-    temporary = _temporary(path)
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
-            copy = os.path.join(scratch, os.path.basename(path))
-            yield copy if on_disk else temporary
-            if on_disk:
-                gfile.copy(copy, temporary)
+def _in_bucket(path: str) -> Iterator[str]:
+    """Yields a file on this disk; it then replaces `path`."""
+    folder, name = os.path.split(path)
+    with tempfile.TemporaryDirectory() as scratch:
+        yield os.path.join(scratch, name)
+        # What a killed process has left there is written over.
+        temporary = os.path.join(folder, f".{name}{_INCOMPLETE}")
+        file_system.gfile().copy(os.path.join(scratch, name), temporary, True)
         replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            file_system.discard(temporary)
-        raise
 
 
 @contextlib.contextmanager
@@ -202,49 +164,30 @@ def _beside(path: str) -> Iterator[str]:
     The folder stays if it has the only copy of the earlier one.
     """
     _remove_stale(path)
-    temporary = ""
-    while not temporary:
-        temporary = _temporary(path)
-        os.mkdir(temporary)
-        lock_path = os.path.join(temporary, _LOCK)
-        try:
-            lock = open(lock_path, "wb")
-        except FileNotFoundError:  # Another writer has removed the folder.
-            temporary = ""
-            continue
-        except OSError:  # A full disk.
-            os.rmdir(temporary)
-            raise
-        with contextlib.suppress(OSError):  # Not every disk has locks.
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.exists(lock_path):  # As above.
-            lock.close()
-            temporary = ""
-    with lock:
-        try:
-            yield os.path.join(temporary, _NEW)
-        finally:
-            with contextlib.suppress(OSError):
-                _remove(temporary, path)
-
-
-def _temporary(path: str) -> str:
     folder, name = os.path.split(path)
-    unique = uuid.uuid4().hex[:_DIGITS]
-    return os.path.join(folder, f".{name}.{unique}{_INCOMPLETE}")
+    temporary = tempfile.mkdtemp(_INCOMPLETE, f".{name}.", folder or ".")
+    files = os.path.join(temporary, _FILES)
+    try:
+        with open(os.path.join(temporary, "unlocked"), "wb") as lock:
+            with contextlib.suppress(OSError):  # Not every disk has locks.
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            # Others do not see the lock before it is held.
+            os.replace(lock.name, os.path.join(temporary, _LOCK))
+            os.mkdir(files)
+            yield os.path.join(files, _NEW)
+    finally:
+        with contextlib.suppress(OSError):
+            _remove(temporary, path)
 
 
 def _remove(temporary: str, path: str) -> None:
     """Removes a temporary folder, the lock last; puts an earlier one back."""
-    old = os.path.join(temporary, _OLD)
+    files = os.path.join(temporary, _FILES)
+    old = os.path.join(files, _OLD)
     if os.path.lexists(old) and not os.path.lexists(path):
         os.rename(old, path)
-    for name in set(os.listdir(temporary)) - {_LOCK}:
-        inner = os.path.join(temporary, name)
-        is_folder = os.path.isdir(inner) and not os.path.islink(inner)
-        (shutil.rmtree if is_folder else os.remove)(inner)
-    os.remove(os.path.join(temporary, _LOCK))
-    os.rmdir(temporary)
+    shutil.rmtree(files, ignore_errors=True)
+    shutil.rmtree(temporary)
 
 
 def _remove_stale(path: str) -> None:
@@ -253,13 +196,13 @@ def _remove_stale(path: str) -> None:
     These are those that no process has locked.
     """
     folder, name = map(glob.escape, os.path.split(path))
-    pattern = f".{name}.{'?' * _DIGITS}{_INCOMPLETE}"
+    pattern = f".{name}.{'?' * _RANDOM}{_INCOMPLETE}"
     for temporary in sorted(glob.glob(os.path.join(folder, pattern))):
-        # Another process may remove it meanwhile, or may have been killed
-        # before it made the lock. NFS locks only files open for writing.
+        # Another process may remove it meanwhile, or may not have locked it
+        # yet. NFS locks only files open for writing.
         with (
             contextlib.suppress(OSError),
-            open(os.path.join(temporary, _LOCK), "ab") as lock,
+            open(os.path.join(temporary, _LOCK), "r+b") as lock,
         ):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(temporary, path)

@@ -30,13 +30,12 @@ A user's error ends as one line on stderr and exit code 2.
 import foundation.environment  # noqa: F401
 
 # isort: split
-import contextlib
 import copy
 import dataclasses
 import functools
+import json
 import logging as std_logging
 import math
-import numbers
 import operator
 import os
 import re
@@ -45,43 +44,34 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
+import msgspec
 from absl import flags, logging
 
-from foundation import errors, stamp
+from foundation import errors, file_system
 
 if typing.TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 REQUIRED = dataclasses.MISSING
+# What a flag affects in training. From it derives what happens if it has
+# another value when a run is resumed, or its output directory is used again:
+#   records     which records a training step reads, or what they hold: refused,
+#               as a resumed run would leave records out or read them twice;
+#               only an extendable list may grow at its end
+#   result      what training ends with: refused by the runs of a grid, named in
+#               a warning where a single run is resumed
+#   evaluation  predictions and their scores: they are made again
+#   execution   devices, saving, logging: not compared
+#   nothing     not compared
+Effect = Literal["records", "evaluation", "result", "execution", "nothing"]
 _Config = TypeVar("_Config", bound="DataclassInstance")
 # Attribute of a config: the names of the flags that `build` was given.
 _CHOSEN = "_chosen_flags"
-# What transformers' Trainer calls flags of ours.
-_OTHER_NAMES = {
-    "lr": "learning_rate",
-    "max_length": "max_seq_length",
-    "model": "init_checkpoint",
-    "model_name_or_path": "init_checkpoint",
-    "num_epochs": "num_train_epochs",
-    "validation_file": "dev_file",
-    "warmup_ratio": "warmup_proportion",
-}
 _HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull")
-_DEFINE: Mapping[type, Callable[..., Any]] = {
-    bool: flags.DEFINE_bool,
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    str: flags.DEFINE_string,
-}
-# Of values that Python gives: the text "no" would be true.
-_KINDS: Mapping[type, tuple[type, str]] = {
-    bool: (bool, "True or False"),
-    int: (numbers.Integral, "a whole number"),
-    float: (numbers.Real, "a number"),
-}
+_TYPES = {bool: "True or False", int: "a whole number", float: "a number"}
 _BOUNDS: Mapping[str, Callable[[Any, Any], bool]] = {
     "at_least": operator.ge,
     "above": operator.gt,
@@ -99,7 +89,7 @@ def field(
     help: str,
     default: Any = REQUIRED,
     *,
-    affects: stamp.Effect = "nothing",
+    affects: Effect = "nothing",
     extendable: bool = False,
     is_path: bool = False,
     remembered: bool = False,
@@ -110,9 +100,10 @@ def field(
     Args:
       help: one or two sentences.
       default: the value without the flag; a flag without a default is required.
-      affects: see stamp.Effect.
-      extendable: see stamp.Setting.
-      is_path: see stamp.Setting.
+      affects: see Effect.
+      extendable: whether a resumed run may add to the end of its value, a text
+        with commas, although the effect forbids other changes.
+      is_path: whether its value is a path, of which all spellings are the same.
       remembered: whether later commands with the model have the value of its
         training unless they are given another.
       **bounds: at_least, above, at_most or below -> number; of each element
@@ -153,8 +144,7 @@ class Flag:
 
     Attributes:
       name: without the dashes.
-      kind: bool, int, float, str or a Literal of strings; of a list, the kind
-        of its elements.
+      kind: the type of its values; of a list, that of its elements.
       is_list: whether the value is a tuple, on the command line with commas.
       default: the value without the flag; REQUIRED if there is none.
       help, affects, extendable, is_path, remembered, bounds: see `field`.
@@ -166,7 +156,7 @@ class Flag:
     is_list: bool
     default: Any
     help: str
-    affects: stamp.Effect
+    affects: Effect
     extendable: bool
     is_path: bool
     remembered: bool
@@ -174,41 +164,56 @@ class Flag:
     owner: type
 
     def parse(self, value: Any) -> Any:
-        """Returns a value of the flag's type; a list may be given as text.
+        """Returns a value of the flag's type, from Python or from text.
 
         Raises:
           ValueError: a value has another type; a number is malformed, not
             finite or out of bounds, or occurs twice in a list.
         """
-        if not self.is_list or value is None:
-            return self._checked(value, f"--{self.name}={value}")
-        if isinstance(value, str):
-            value = [x.strip() for x in value.split(",")]
-        elif not isinstance(value, (list, tuple)):
-            value = [value]
-        shown = f"--{self.name}={as_text(value)}"
-        value = tuple(self._checked(x, shown) for x in value)
-        if len(set(value)) < len(value):
-            raise ValueError(f"{shown}: one occurs twice")
-        return value
-
-    def _checked(self, value: Any, shown: str) -> Any:
-        if value is None or self.kind not in _KINDS:
-            return value
-        python_kind, name = _KINDS[self.kind]
+        if value is None:
+            return None
+        values: Any = [value]
         if self.is_list and isinstance(value, str):
-            with contextlib.suppress(ValueError):
-                value = self.kind(value)
-        is_bool = isinstance(value, bool)
-        if not isinstance(value, python_kind) or is_bool != (self.kind is bool):
-            raise ValueError(f"{shown}: {value!r} is not {name}")
-        if isinstance(value, float) and not math.isfinite(value):
+            values = [x.strip() for x in value.split(",")]
+        elif self.is_list and isinstance(value, list | tuple):
+            values = value
+        shown = f"--{self.name}={as_text(values)}"
+        try:
+            kinds = tuple[self.kind, ...]  # type: ignore[name-defined]
+            values = msgspec.convert(values, kinds, strict=False)
+        except msgspec.ValidationError:
+            kind = _TYPES.get(self.kind) or f"one of {self._choices}"
+            raise ValueError(f"{shown}: must be {kind}") from None
+        if any(isinstance(x, float) and not math.isfinite(x) for x in values):
             raise ValueError(f"{shown}: must be a finite number")
-        if not all(_BOUNDS[x](value, y) for x, y in self.bounds.items()):
-            bounds = (f"{x} {y:g}" for x, y in self.bounds.items())
-            text = " and ".join(bounds).replace("_", " ")
-            raise ValueError(f"{shown}: must be {text}")
-        return value
+        bounds = self.bounds.items()
+        if not all(_BOUNDS[x](v, y) for v in values for x, y in bounds):
+            text = " and ".join(f"{x} {y:g}" for x, y in bounds)
+            raise ValueError(f"{shown}: must be {text.replace('_', ' ')}")
+        if len(set(values)) < len(values):
+            raise ValueError(f"{shown}: one occurs twice")
+        return values if self.is_list else values[0]
+
+    @property
+    def _choices(self) -> str:
+        return ", ".join(map(str, typing.get_args(self.kind)))
+
+    @property
+    def shown_help(self) -> str:
+        """The help, wrapped to COLUMNS, the terminal, or 80 characters."""
+        notes = [f"one of {self._choices}"] if self._choices else []
+        if self.default is REQUIRED:
+            notes.append("required")
+        elif self.default is not None:
+            notes.append(f"default: {as_text(self.default)}")
+        end = f" ({'; '.join(notes)})" if notes else ""
+        return textwrap.fill(
+            f"  --{self.name}: {self.help}{end}",
+            shutil.get_terminal_size().columns,
+            subsequent_indent=" " * 6,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
 
 @functools.cache
@@ -218,15 +223,9 @@ def flags_of(config_class: "type[DataclassInstance]") -> Mapping[str, Flag]:
     hints = typing.get_type_hints(config_class)
     for f in dataclasses.fields(config_class):
         if "group" in f.metadata:
-            defaults = f.metadata["defaults"]
-            inner = flags_of(f.metadata["group"])
-            assert defaults.keys() <= inner.keys(), defaults
-            own = {
-                name: dataclasses.replace(
-                    flag, default=defaults.get(name, flag.default)
-                )
-                for name, flag in inner.items()
-            }
+            own = dict(flags_of(f.metadata["group"]))
+            for name, default in f.metadata["defaults"].items():
+                own[name] = dataclasses.replace(own[name], default=default)
         else:
             kind, is_list = _kind(hints[f.name])
             owner = next(
@@ -269,7 +268,6 @@ def build(config_class: type[_Config], **values: Any) -> _Config:
       ValueError: a value is out of bounds, or the class refuses it.
     """
     declared = flags_of(config_class)
-    assert values.keys() <= declared.keys(), values.keys() - declared.keys()
     parsed = {name: declared[name].parse(x) for name, x in values.items()}
     config = _construct(config_class, parsed)
     object.__setattr__(config, _CHOSEN, frozenset(values))
@@ -294,16 +292,17 @@ def replace_unchecked(config: _Config, **values: Any) -> _Config:
     """Returns a config with other values, without the checks of given flags."""
     changed = copy.copy(config)
     for f in dataclasses.fields(config):
+        value = values.get(f.name, getattr(config, f.name))
         if "group" in f.metadata:
-            inner = replace_unchecked(getattr(config, f.name), **values)
-            object.__setattr__(changed, f.name, inner)
-        elif f.name in values:
-            object.__setattr__(changed, f.name, values[f.name])
+            value = replace_unchecked(value, **values)
+        object.__setattr__(changed, f.name, value)
     return changed
 
 
-def as_text(value: Sequence[Any]) -> Any:
+def as_text(value: Any) -> Any:
     """Returns a list as files have it: one value itself, several as text."""
+    if not isinstance(value, list | tuple):
+        return value
     return value[0] if len(value) == 1 else ",".join(map(str, value))
 
 
@@ -312,48 +311,19 @@ def flat_values(config: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
-        if "group" in f.metadata:
-            values |= flat_values(value)
-        else:
-            is_list = isinstance(value, tuple)
-            values[f.name] = as_text(value) if is_list else value
+        is_group = "group" in f.metadata
+        values |= flat_values(value) if is_group else {f.name: as_text(value)}
     return values
-
-
-def affecting(
-    config: "DataclassInstance", *effects: stamp.Effect
-) -> stamp.Stamp:
-    """Returns the flags that are declared with these effects."""
-    declared = flags_of(type(config))
-    return stamp.Stamp(
-        [
-            stamp.Setting(
-                name,
-                value,
-                declared[name].affects,
-                extendable=declared[name].extendable,
-                is_path=declared[name].is_path,
-            )
-            for name, value in flat_values(config).items()
-            if declared[name].affects in effects
-        ]
-    )
 
 
 def given(config: "DataclassInstance") -> dict[str, Any]:
     """Returns the flags that differ from their defaults, as JSON values."""
+    declared = flags_of(type(config))
     return {
         name: value
         for name, value in flat_values(config).items()
-        if not _is_default(flags_of(type(config))[name], value)
+        if str(value) != str(as_text(declared[name].default))
     }
-
-
-def _is_default(flag: Flag, value: Any) -> bool:
-    default = flag.default
-    if isinstance(default, tuple):
-        default = as_text(default)
-    return str(value) == str(default)
 
 
 def chosen(config: "DataclassInstance") -> frozenset[str]:
@@ -362,8 +332,64 @@ def chosen(config: "DataclassInstance") -> frozenset[str]:
     Of a config that neither `parse` nor `build` has made, these are the flags
     that differ from their defaults.
     """
-    names = getattr(config, _CHOSEN, None)
-    return frozenset(given(config)) if names is None else names
+    return getattr(config, _CHOSEN, None) or frozenset(given(config))
+
+
+def affecting(config: "DataclassInstance", *effects: Effect) -> dict[str, Any]:
+    """Returns the flags that are declared with these effects, as JSON."""
+    declared = flags_of(type(config))
+    return {
+        name: value
+        for name, value in flat_values(config).items()
+        if declared[name].affects in effects
+    }
+
+
+class Change(NamedTuple):
+    """A value that differs from that of an earlier run.
+
+    Attributes:
+      name: the flag, or in words what was read.
+      shown: "--NAME was OLD, is NEW", or that what was read differs.
+      forbids_resuming: whether training may not go on; see Effect.
+    """
+
+    name: str
+    shown: str
+    forbids_resuming: bool
+
+
+def changes(
+    config: "DataclassInstance",
+    made_from: Mapping[str, Any],
+    before: Mapping[str, Any],
+) -> list[Change]:
+    """Returns what an earlier run had otherwise.
+
+    Args:
+      config: the flags, of which those that affect records or results count.
+      made_from: what a run reads, as JSON values by names in words; these
+        replace the flags of the same name, and affect the records.
+      before: the same values of the earlier run; those that it lacks are not
+        compared.
+    """
+    read = json.loads(json.dumps(dict(made_from)))
+    found = [
+        Change(
+            name, f"{name.removesuffix(' contents')} had other contents", True
+        )
+        for name, new in read.items()
+        if before.get(name, new) != new
+    ]
+    for name, new in affecting(config, "records", "result").items():
+        flag, old = flags_of(type(config))[name], before.get(name, new)
+        if flag.is_path and old and new:
+            old, new = map(file_system.real, (old, new))
+        if name not in read and old != new:
+            grows = flag.extendable and f"{new},".startswith(f"{old},")
+            forbids = flag.affects == "records" and not grows
+            found.append(Change(name, f"--{name} was {old}, is {new}", forbids))
+    return found
 
 
 def run(
@@ -376,44 +402,56 @@ def run(
     Exits with the code that main returns, if any. Errors of the user exit with
     code 2, Ctrl-C with 130. All other exceptions keep their traceback.
     """
-    with _one_line_errors():
-        config = parse(config_class, sys.argv if argv is None else argv)
-        code = main(config)
+    message = ""
+    try:
+        code = main(parse(config_class, sys.argv if argv is None else argv))
+    except errors.InputError as error:
+        code, message = 2, str(error)
+    except KeyboardInterrupt:
+        code, message = 130, "interrupted"
+    except Exception as error:
+        if not _is_file_error(error):
+            raise
+        code, message = 2, errors.reason(error)
+    if message:
+        sys.stdout.flush()
+        program = os.path.basename(sys.argv[0]) or "error"
+        sys.stderr.write(f"{program}: {errors.one_line(message)}\n")
     if code:
         sys.exit(code)
 
 
-@contextlib.contextmanager
-def _one_line_errors() -> Iterator[None]:
-    """Ends the process with one line on the errors that `run` describes."""
-    try:
-        yield
-    except errors.InputError as error:
-        _exit(2, str(error))
-    except KeyboardInterrupt:
-        _exit(130, "interrupted")
-    except Exception as error:
-        if not _is_file_error(error):
-            raise
-        _exit(2, errors.reason(error))
+def _is_file_error(error: Exception) -> bool:
+    """Returns whether a file, a disk or the memory of the user is the cause."""
+    tf = sys.modules.get("tensorflow")
+    # The checkpoint readers raise these for the user's files.
+    kinds = tf and (tf.errors.NotFoundError, tf.errors.PermissionDeniedError)
+    return (
+        errors.system_number(error) is not None
+        or isinstance(error, kinds or ())
+        or any(text in str(error) for text in _FILE_TEXTS)
+    )
 
 
 def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
     """Builds a config from argv, whose first element is the program's name."""
     declared = flags_of(config_class)
-    values = _define(declared)
+    values = flags.FlagValues()
+    for name, flag in declared.items():
+        define = flags.DEFINE_bool if flag.kind is bool else flags.DEFINE_string
+        define(name, None, flag.help, flag_values=values)
+    for logging_flag in flags.FLAGS.flags_by_module_dict()["absl.logging"]:
+        if logging_flag.name not in values:
+            values[logging_flag.name] = logging_flag
+            values.register_flag_by_module("absl.logging", logging_flag)
     if any(argument in _HELP for argument in argv[1:]):
         _print_help(config_class, values, full="--helpfull" in argv)
     try:
         rest = values([*argv])
-    except flags.UnrecognizedFlagError as error:
-        text = _with_longer_names(declared, error)
-        raise errors.InputError(text) from error
     except flags.Error as error:
         raise errors.InputError(str(error)) from error
     flags.FLAGS.mark_as_parsed()  # The logging flags live there as well.
-    logging.use_absl_handler()
-    logging.get_absl_handler().setFormatter(_Formatter())
+    _log_plainly()
     if values["verbosity"].using_default_value:
         values["verbosity"].value = logging.INFO
     if len(rest) > 1:
@@ -421,80 +459,26 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
             f"{rest[1]!r} is not a flag: write --name=value, and a pattern of "
             "files in quotation marks"
         )
-    chosen_values = {}
+    given_values = {x: values[x].value for x in declared if values[x].present}
     for name, flag in declared.items():
-        value = values[name].value
-        if isinstance(value, str) and not _is_utf_8(value):
-            raise errors.InputError(f"--{name}={ascii(value)}: is not UTF-8")
-        if flag.default is REQUIRED and value is None:
+        if flag.default is REQUIRED and name not in given_values:
             raise errors.InputError(f"--{name} is required: {flag.help}")
-        if values[name].present:
-            chosen_values[name] = value
     try:
-        return build(config_class, **chosen_values)
+        return build(config_class, **given_values)
     except ValueError as error:  # Names the flag.
         raise errors.InputError(str(error)) from error
 
 
-def _with_longer_names(
-    declared: Mapping[str, Flag], error: flags.UnrecognizedFlagError
-) -> str:
-    """Returns the message about a flag, with the flags that it is a part of.
-
-    absl suggests only flags of nearly the same letters.
-    """
-    part = error.flagname.replace("-", "_")
-    part = part.removeprefix("per_device_")
-    usual = _OTHER_NAMES.get(part)
-    names = [x for x in declared if x == usual]
-    names = names or [x for x in declared if f"_{part}_" in f"_{x}_"]
-    if not names:
-        return str(error)
-    shown = ", ".join(names)
-    return (
-        f"Unknown command line flag {error.flagname!r}. Did you mean: {shown} ?"
-    )
-
-
-def _is_utf_8(text: str) -> bool:
-    """Returns whether an argument was UTF-8, as TensorFlow needs paths."""
-    return text == text.encode(errors="replace").decode()
-
-
-class _Formatter(std_logging.Formatter):
-    """Writes "12:34:56 message", with the level where it is not info."""
-
-    def format(self, record: std_logging.LogRecord) -> str:
-        """Returns the line of a record, and its traceback if it has one."""
-        clock = self.formatTime(record, "%H:%M:%S")
-        is_info = record.levelno <= std_logging.INFO
-        level = "" if is_info else f"{record.levelname.lower()}: "
-        lines = [f"{clock} {level}{record.getMessage()}"]
-        if record.exc_info:
-            lines.append(self.formatException(record.exc_info))
-        return "\n".join(lines)
-
-
-def _define(declared: Mapping[str, Flag]) -> flags.FlagValues:
-    values = flags.FlagValues()
-    for name, flag in declared.items():
-        default = None if flag.default is REQUIRED else flag.default
-        if flag.is_list:
-            default = str(as_text(default)) if default else None
-            flags.DEFINE_string(name, default, flag.help, flag_values=values)
-        elif typing.get_origin(flag.kind) is typing.Literal:
-            choices = list(typing.get_args(flag.kind))
-            flags.DEFINE_enum(
-                name, default, choices, flag.help, flag_values=values
-            )
-        else:
-            _DEFINE[flag.kind](name, default, flag.help, flag_values=values)
-    logging_flags = flags.FLAGS.flags_by_module_dict()["absl.logging"]
-    for logging_flag in logging_flags:
-        if logging_flag.name not in values:
-            values[logging_flag.name] = logging_flag
-            values.register_flag_by_module("absl.logging", logging_flag)
-    return values
+def _log_plainly() -> None:
+    """Makes lines "12:34:56 message", with the level where it is not info."""
+    for level in (std_logging.WARNING, std_logging.ERROR, std_logging.CRITICAL):
+        name = std_logging.getLevelName(level).lower().rstrip(": ")
+        std_logging.addLevelName(level, f"{name}: ")
+    std_logging.addLevelName(std_logging.INFO, "")
+    logging.use_absl_handler()
+    line = "%(asctime)s %(levelname)s%(message)s"
+    formatter = std_logging.Formatter(line, "%H:%M:%S")
+    logging.get_absl_handler().setFormatter(formatter)
 
 
 def _print_help(
@@ -512,84 +496,24 @@ def _print_help(
     program = sys.modules["__main__"]
     if not hasattr(program, config_class.__name__):
         program = sys.modules[config_class.__module__]
-    shown = program.__doc__ or ""
-    declared = flags_of(config_class)
+    text = program.__doc__ or ""
+    left = dict(flags_of(config_class))
     first = getattr(config_class, "FIRST_FLAGS", None)
-    if first is None:
-        first = dict.fromkeys(re.findall(r"--(\w+)", shown))
-    else:
-        assert declared.keys() >= {*first}, first
-    topics = {"Flags:": [name for name in first if name in declared]}
-    listed = {*topics["Flags:"]}
+    first = first or dict.fromkeys(re.findall(r"--(\w+)", text))
+    topics = {"Flags": [left.pop(name) for name in first if name in left]}
+    more = "More flags of this command" if topics["Flags"] else "Flags"
     # The command's own flags first, then those of its groups and base classes.
-    owners = dict.fromkeys(
-        [config_class, *(flag.owner for flag in reversed([*declared.values()]))]
-    )
-    for owner in owners:
-        heading = (owner.__doc__ or "").partition("\n")[0].rstrip(".") + ":"
-        if owner is config_class:
-            heading = "More flags of this command:" if listed else "Flags:"
-        topics.setdefault(heading, []).extend(
-            name
-            for name, flag in declared.items()
-            if flag.owner is owner and name not in listed
-        )
-    lines = [shown]
-    for heading, names in topics.items():
-        if names:
-            lines += [
-                heading,
-                *(_help_of(declared[name]) for name in names),
-                "",
-            ]
+    owners = [config_class, *(x.owner for x in reversed([*left.values()]))]
+    for owner in dict.fromkeys(owners):
+        heading = (owner.__doc__ or "").partition("\n")[0].rstrip(".")
+        topics.setdefault(
+            more if owner is config_class else heading, []
+        ).extend(x for x in left.values() if x.owner is owner)
+    for heading, members in topics.items():
+        if members:
+            lines = [f"\n{heading}:", *(x.shown_help for x in members), ""]
+            text += "\n".join(lines)
     if full:
-        lines.append(values.get_help())
-    sys.stdout.write("\n".join(lines).rstrip("\n") + "\n")
+        text += values.get_help()
+    sys.stdout.write(text.rstrip("\n") + "\n")
     sys.exit(0)
-
-
-def _help_of(flag: Flag) -> str:
-    """Returns the help of one flag, wrapped to the width of the terminal.
-
-    The width is COLUMNS or the terminal's; 80 for a file or a pager.
-    """
-    notes = []
-    if typing.get_origin(flag.kind) is typing.Literal:
-        notes.append(f"one of {', '.join(typing.get_args(flag.kind))}")
-    if flag.default is REQUIRED:
-        notes.append("required")
-    elif isinstance(flag.default, tuple):
-        notes.append(f"default: {as_text(flag.default)}")
-    elif flag.default is not None:
-        notes.append(f"default: {flag.default}")
-    end = f" ({'; '.join(notes)})" if notes else ""
-    text = f"  --{flag.name}: {flag.help}{end}"
-    width = shutil.get_terminal_size().columns
-    return textwrap.fill(
-        text,
-        width,
-        subsequent_indent=" " * 6,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _is_file_error(error: Exception) -> bool:
-    """Returns whether a file, a disk or the memory of the user is the cause."""
-    of_system = errors.system_number(error) is not None
-    if isinstance(error, OSError) or "tensorflow" not in sys.modules:
-        return of_system
-    kinds = sys.modules["tensorflow"].errors
-    # The checkpoint readers raise the first two for the user's files.
-    is_of_file = isinstance(
-        error, (kinds.NotFoundError, kinds.PermissionDeniedError)
-    )
-    is_named = of_system or any(text in str(error) for text in _FILE_TEXTS)
-    return is_of_file or (is_named and isinstance(error, kinds.OpError))
-
-
-def _exit(code: int, message: str) -> NoReturn:
-    sys.stdout.flush()
-    program = os.path.basename(sys.argv[0]) or "error"
-    sys.stderr.write(f"{program}: {errors.one_line(message)}\n")
-    sys.exit(code)

@@ -11,9 +11,6 @@ from collections.abc import Sequence
 
 from foundation import atomic, errors, file_system
 
-# Remote path -> length and modification time of the file when it was copied.
-_COPIED: dict[str, tuple[int, int]] = {}
-
 
 def local(path: str) -> str:
     """Returns a path on this disk: the path itself, or that of a copy.
@@ -28,15 +25,7 @@ def local(path: str) -> str:
     if not file_system.is_file(path):
         raise errors.InputError(f"{path}: no such file")
     status = file_system.gfile().stat(path)
-    stamp = (status.length, status.mtime_nsec)
-    copy = _copy_of(path)
-    # Some file systems store no modification times.
-    if not status.mtime_nsec or _COPIED.get(path) != stamp:
-        os.makedirs(os.path.dirname(copy), exist_ok=True)
-        with atomic.replacing(copy) as temporary:
-            file_system.gfile().copy(path, temporary, overwrite=True)
-        _COPIED[path] = stamp
-    return copy
+    return _copied(path, status.length, status.mtime_nsec)
 
 
 def local_folder(folder: str, names: Sequence[str]) -> str:
@@ -48,14 +37,21 @@ def local_folder(folder: str, names: Sequence[str]) -> str:
     """
     if not file_system.is_remote(folder):
         return folder
-    copy = _copy_of(folder)
-    os.makedirs(copy, exist_ok=True)
     for name in names:
         path = os.path.join(folder, name)
         if file_system.is_file(path):
             local(path)
-        elif _COPIED.pop(path, None):
-            os.remove(_copy_of(path))
+    return _copy_of(folder)
+
+
+@functools.lru_cache
+def _copied(path: str, length: int, modified: int) -> str:
+    """Copies a file of that length and time of its last change."""
+    del length, modified
+    copy = _copy_of(path)
+    os.makedirs(os.path.dirname(copy), exist_ok=True)
+    with atomic.replacing(copy) as temporary:
+        file_system.gfile().copy(path, temporary, overwrite=True)
     return copy
 
 

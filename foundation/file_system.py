@@ -19,8 +19,9 @@ import json
 import os
 import re
 import shutil
+import types
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
 
@@ -33,7 +34,6 @@ PATTERN = re.compile(r"[*?[\\]")
 # Stands in a checkout for a file that Git LFS has not fetched.
 _POINTER = b"version https://git-lfs"
 _BLOCK_BYTES = 1 << 22
-_MOST_COMMAS = 8  # Of a name. A bucket needs requests for each.
 
 
 def is_remote(path: str) -> bool:
@@ -51,7 +51,7 @@ def refuse_remote(path: str, flag: str, because: str) -> None:
 
 def exists(path: str) -> bool:
     """Returns whether there is a file or a folder."""
-    return gfile().exists(path) if is_remote(path) else os.path.exists(path)
+    return _files_of(path).exists(path)
 
 
 def is_file(path: str) -> bool:
@@ -66,66 +66,54 @@ def is_regular(path: str) -> bool:
 
 def is_folder(path: str) -> bool:
     """Returns whether there is a folder."""
-    return gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+    return _files_of(path).isdir(path)
 
 
 def entries(folder: str) -> list[str]:
     """Returns the names of the files and folders in a folder."""
-    if not is_remote(folder):
-        return os.listdir(folder)
-    return [name.rstrip("/") for name in gfile().listdir(folder)]
+    return [name.rstrip("/") for name in _files_of(folder).listdir(folder)]
 
 
 def size(path: str) -> int:
     """Returns the length of a file in bytes."""
-    if is_remote(path):
-        return gfile().stat(path).length
-    return os.path.getsize(path)
+    return _files_of(path).stat(path).length
 
 
 def find_files(patterns: str, flag: str = "input_file") -> list[str]:
     """Returns the files of a comma-separated list of names and globs.
 
-    A file that is named twice is returned once, with a warning.
+    A file that is named twice is returned once.
 
     Raises:
       InputError: one of them matches no file.
     """
-    paths, found = [], functools.cache(_files)
-    for pattern in split_names(patterns, lambda name: bool(found(name))):
-        if not found(pattern):
+    patterns = re.sub(
+        "(?<![:/])/{2,}", "/", patterns
+    )  # As manifests name files.
+    paths: dict[str, str] = {}
+    for pattern in split_names(patterns):
+        found = _files(pattern)
+        if not found:
             problem = "no such file"
             if exists(pattern) or matches(pattern):
                 folder = pattern.rstrip("/")
                 problem = f"is a directory: name its files, e.g. {folder}/*"
             raise errors.InputError(f"--{flag}={pattern}: {problem}")
-        paths.extend(found(pattern))
+        for path in found:
+            paths.setdefault(real(path), path)
     if not paths:
         raise errors.InputError(f"--{flag}: names no file")
-    by_place: dict[str, str] = {}
-    for path in paths:
-        by_place.setdefault(real(path), path)
-    if len(by_place) < len(paths):
-        again = errors.repeated(map(real, paths))
-        errors.warn_once(
-            f"--{flag}: names {len(paths) - len(by_place)} file(s) again, e.g. "
-            f"{again}; each file is read once"
-        )
-    return list(by_place.values())
+    return list(paths.values())
 
 
 def _files(pattern: str) -> list[str]:
     """Returns the files of a name or a glob, without directories."""
-    if not is_remote(pattern):  # Manifests name files without double slashes.
-        pattern = re.sub("/{2,}", "/", pattern)
     # A name may contain brackets, which are special in a pattern.
     found = [pattern] if exists(pattern) else matches(pattern)
     # In parallel: a bucket needs a request for each.
     with futures.ThreadPoolExecutor(16) as pool:
-        are_folders = pool.map(is_folder, found)
-        return [
-            path for path, x in zip(found, are_folders, strict=True) if not x
-        ]
+        is_found = pool.map(is_file, found)
+        return [path for path, x in zip(found, is_found, strict=True) if x]
 
 
 def matches(pattern: str) -> list[str]:
@@ -208,18 +196,12 @@ def check_output_folder(path: str, flag: str) -> None:
 
 def make_folder(path: str) -> None:
     """Makes a folder and its parents where they are missing."""
-    if is_remote(path):
-        gfile().makedirs(path)
-    else:
-        os.makedirs(path, exist_ok=True)
+    _files_of(path).makedirs(path)
 
 
 def remove(path: str) -> None:
     """Removes a file."""
-    if is_remote(path):
-        gfile().remove(path)
-    else:
-        os.remove(path)
+    _files_of(path).remove(path)
 
 
 def discard(path: str) -> None:
@@ -229,19 +211,8 @@ def discard(path: str) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """Removes a folder with its contents.
-
-    Raises:
-      OSError: names the folder. shutil names what cannot be removed without the
-        folder that it is in.
-    """
-    if is_remote(path):
-        gfile().rmtree(path)
-        return
-    try:
-        shutil.rmtree(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from error
+    """Removes a folder with its contents."""
+    _files_of(path).rmtree(path)
 
 
 def find(path: str) -> str:
@@ -258,27 +229,9 @@ def find(path: str) -> str:
     raise errors.InputError(f"{path}: no such file")
 
 
-def split_names(text: str, is_there: Callable[[str], bool]) -> list[str]:
-    """Returns the names of a list with commas.
-
-    A name may contain a few commas if there is something of this name, and
-    nothing of the part before its comma.
-
-    Args:
-      text: the list; names without characters are left out.
-      is_there: returns whether there is something of a name.
-    """
-    parts = [part for part in text.split(",") if part.strip()]
-    names = []
-    while parts:
-        joined = (
-            ",".join(parts[:count]).strip()
-            for count in range(1, min(len(parts), 1 + _MOST_COMMAS) + 1)
-        )
-        name = next(filter(is_there, joined), parts[0].strip())
-        names.append(name)
-        del parts[: 1 + name.count(",")]
-    return names
+def split_names(text: str) -> list[str]:
+    """Returns the names of a list with commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def read(path: str) -> bytes:
@@ -297,8 +250,8 @@ def open_binary(path: str) -> BinaryFile:
     Raises:
       InputError: it is a pointer of Git LFS.
     """
-    open_raw = _RemoteFile if is_remote(path) else _DiskFile
-    file = io.BufferedReader(open_raw(path))
+    raw = _RemoteFile(path) if is_remote(path) else io.FileIO(path)
+    file = io.BufferedReader(raw)
     if file.seekable():  # A pipe is not.
         start = file.read(len(_POINTER))
         file.seek(0)
@@ -315,18 +268,6 @@ def refuse_pointer(path: str) -> None:
     """Raises InputError if a file, where there is one, is Git LFS's pointer."""
     if is_file(path):
         open_binary(path).close()
-
-
-class _DiskFile(io.FileIO):
-    """A file whose errors of reading name it, which the system's do not."""
-
-    def readinto(self, buffer: Any) -> int | None:
-        with naming(self.name):
-            return super().readinto(buffer)
-
-    def readall(self) -> bytes:
-        with naming(self.name):
-            return super().readall()
 
 
 class _RemoteFile(io.RawIOBase):
@@ -348,9 +289,6 @@ class _RemoteFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._file.seek(offset, whence)
-        return self._file.tell()
-
-    def tell(self) -> int:
         return self._file.tell()
 
     def close(self) -> None:
@@ -417,13 +355,9 @@ def read_text(path: str) -> str:
     """Returns the text of a UTF-8 file.
 
     Raises:
-      InputError: a remote file is missing, or it is a pointer of Git LFS.
-      OSError: a file on this disk cannot be read.
+      InputError: it is not UTF-8, or a pointer of Git LFS.
     """
-    if is_remote(path) and not is_file(path):
-        raise errors.InputError(f"{path}: no such file")
-    with open_binary(path) as file:
-        return io.TextIOWrapper(io.BytesIO(file.read()), "utf-8").read()
+    return decode(read(path), path)
 
 
 def read_json(path: str) -> Any:
@@ -500,6 +434,22 @@ def naming(path: str, temporary: str | None = None) -> Iterator[None]:
 def escaped(path: str) -> str:
     """Returns a pattern of `matches` that matches only this path."""
     return PATTERN.sub(r"\\\g<0>", path)
+
+
+_DISK = types.SimpleNamespace(
+    exists=os.path.exists,
+    isdir=os.path.isdir,
+    listdir=os.listdir,
+    makedirs=functools.partial(os.makedirs, exist_ok=True),
+    remove=os.remove,
+    rmtree=shutil.rmtree,
+    stat=lambda path: types.SimpleNamespace(length=os.path.getsize(path)),
+)
+
+
+def _files_of(path: str) -> Any:
+    """Returns TensorFlow's functions for a path, or the same ones of a disk."""
+    return gfile() if is_remote(path) else _DISK
 
 
 def gfile() -> Any:

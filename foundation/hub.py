@@ -41,11 +41,6 @@ _LIBRARY = "huggingface_hub"
 _DOWNLOADED = "config.json vocab.txt tokenizer_config.json model.safetensors"
 
 
-def is_name(path: str) -> bool:
-    """Returns whether a path is a name of the Hub."""
-    return path.startswith(SCHEME)
-
-
 def local(path: str) -> str:
     """Returns a path as it is, or the folder in the cache of a name of the Hub.
 
@@ -54,12 +49,8 @@ def local(path: str) -> str:
     Raises:
       InputError: there is no such model, the network or the package fails.
     """
-    return _download(path.rstrip("/")) if is_name(path) else path
-
-
-def download_command(name: str, folder: str) -> str:
-    """Returns the command that downloads a model into a folder."""
-    return f"hf download {name} {_DOWNLOADED} --local-dir {folder}"
+    is_name = path.startswith(SCHEME)
+    return _download(path.rstrip("/")) if is_name else path
 
 
 def hint(path: str) -> str:
@@ -72,7 +63,8 @@ def hint(path: str) -> str:
     return (
         f"; a model on the Hugging Face Hub is {SCHEME}{path} (needs the "
         "package huggingface_hub), or is downloaded first: "
-        f"{download_command(path, os.path.basename(path))}"
+        f"hf download {path} {_DOWNLOADED} --local-dir "
+        f"{os.path.basename(path)}"
     )
 
 

@@ -16,30 +16,23 @@ converted: "5" is not a number.
 Modules that are imported before the flags are parsed do not import this one.
 """
 
-import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from foundation import errors, file_system
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 T = TypeVar("T")
-D = TypeVar("D", bound="DataclassInstance")
 
 # Bounds that no real file exceeds, so that damaged ones cannot ask for all of
 # the memory.
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 Size = Annotated[int, msgspec.Meta(ge=1, le=10**7)]
 # Lone surrogates cannot be written to a file or a terminal.
-_UNICODE = r"matching regex '\\A[^\\ud800-\\udfff]*\\Z'"
 Text = Annotated[str, msgspec.Meta(pattern=r"\A[^\ud800-\udfff]*\Z")]
 Object = dict[str, Any]
-# Both are written as they were read: 1 and 1.0.
+# Written as it was read: 1 and 1.0.
 Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Number = Whole | float
 Finite = Whole | Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 
 
@@ -61,24 +54,6 @@ def read(path: str, kind: type[T]) -> T:
 def read_if_present(path: str, kind: type[T]) -> T | None:
     """Returns what `read` does, None if there is no file."""
     return read(path, kind) if file_system.is_file(path) else None
-
-
-def read_closed(path: str, kind: type[D]) -> D | None:
-    """Does the same as `read_if_present`, but refuses unknown keys.
-
-    Args:
-      path: path of the file.
-      kind: a dataclass.
-
-    Raises:
-      InputError: see `read`.
-    """
-    value = read_if_present(path, kind)
-    if value is not None:
-        names = {field.name for field in dataclasses.fields(kind)}
-        for key in read(path, Object).keys() - names:
-            raise errors.InputError(f"{path}: unknown key {key!r}")
-    return value
 
 
 def read_object(path: str, kind: type) -> Object | None:
@@ -111,18 +86,7 @@ def convert(value: Any, kind: type[T], where: str) -> T:
     try:
         return msgspec.convert(value, kind, str_keys=True)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        reason = _reason(error)
-    raise errors.InputError(f"{where}: {reason}")
-
-
-def _reason(error: Exception) -> str:
-    """Returns what is wrong, with the path of the key in front."""
-    if isinstance(error, UnicodeEncodeError):
-        return f"the key {error.object!r} is not Unicode text"
-    what, _, place = str(error).replace("`", "").partition(" - at ")
-    what = what.replace(_UNICODE, "of Unicode characters")
-    if what.startswith(("Expected", "Invalid", "Object")):
-        what = what[0].lower() + what[1:]
+        what, _, place = str(error).replace("`", "").partition(" - at $")
     # Where msgspec writes [...] it does not know the key.
-    key = place.partition("$")[2].partition("[...]")[0].lstrip(".")
-    return f"{key}: {what}" if key else what
+    key = place.partition("[...]")[0].lstrip(".")
+    raise errors.InputError(": ".join(filter(None, (where, key, what))))

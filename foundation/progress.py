@@ -6,18 +6,14 @@ with progress.bar(total=9, desc="reading", unit=" files") as bar:
 A line of the log is "reading: 33 %, 00:20 elapsed, 00:40 left".
 """
 
-import contextlib
 import logging as std_logging
 import sys
-import threading
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import tqdm
 from absl import logging
 
-_SECONDS_BEFORE_NOTICE = 4.0
 _BARS: weakref.WeakSet[tqdm.tqdm] = weakref.WeakSet()  # At the terminal.
 _SECONDS_BETWEEN_LINES = 20
 _LINE = (
@@ -55,18 +51,6 @@ def _clear_bars(record: std_logging.LogRecord) -> bool:
     for shown in _BARS:
         shown.clear(nolock=True)
     return True
-
-
-@contextlib.contextmanager
-def notice(text: str) -> Iterator[None]:
-    """Logs a line if the body takes longer than a few seconds."""
-    timer = threading.Timer(_SECONDS_BEFORE_NOTICE, logging.info, [text])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def duration(seconds: float) -> str:

@@ -9,12 +9,6 @@ an implementation of some of them that is faster on its hardware:
 
     with replacement.using(choose):     # training/: calls choose(layer_norm)
         model(features)                 # instead of layer_norm
-
-A module with such implementations registers a maker of them, so that nothing
-but the import of this module depends on it:
-
-    replacement.register("training", Compiler)      # training/cpu
-    choose = replacement.make("training")           # None if none is registered
 """
 
 import contextlib
@@ -30,19 +24,6 @@ Choose = Callable[[Function], Function]
 _choose: contextvars.ContextVar[Choose | None] = contextvars.ContextVar(
     "choose", default=None
 )
-
-_makers: dict[str, Callable[..., Any]] = {}
-
-
-def register(purpose: str, maker: Callable[..., Any]) -> None:
-    """Sets what makes the replacements for a purpose."""
-    _makers[purpose] = maker
-
-
-def make(purpose: str, *arguments: Any, **options: Any) -> Any:
-    """Calls the maker of a purpose; returns None if none is registered."""
-    maker = _makers.get(purpose)
-    return None if maker is None else maker(*arguments, **options)
 
 
 def replaceable(function: Function) -> Function:

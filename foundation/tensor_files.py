@@ -12,11 +12,10 @@ TensorFlow is imported when a file is opened or written.
 """
 
 import contextlib
+import functools
 import os
 import re
-import shutil
 import tempfile
-import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -47,44 +46,20 @@ def open_reader(prefix: str) -> Any:
     """Returns TensorFlow's reader of the files; see `reading`."""
     for suffix in (INDEX, DATA):
         file_system.refuse_pointer(prefix + suffix)
+    folder, name = os.path.split(prefix)
     tf = file_system.tensorflow()
     # tf.train.load_checkpoint would take a prefix in ram:// for a directory.
     open_files = tf.compat.v1.train.NewCheckpointReader
-    # TensorFlow takes the prefix for a pattern, which may not match itself, or
-    # match the files of another directory.
-    if not file_system.PATTERN.search(prefix):
-        return open_files(prefix)
-    scratch = tempfile.mkdtemp(prefix="checkpoint-")
-    try:
-        _link_files(prefix, os.path.join(scratch, POINTER))
-        reader = open_files(os.path.join(scratch, POINTER))
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
-    # The reader opens the data when a tensor is read.
-    weakref.finalize(reader, shutil.rmtree, scratch, ignore_errors=True)
-    return reader
+    return open_files(os.path.join(without_pattern(folder), name))
 
 
-def _link_files(prefix: str, link: str) -> None:
-    """Makes links to the files of a checkpoint; copies those in a bucket."""
-    folder, name = os.path.split(prefix)
-    for file in file_system.gfile().listdir(folder or "."):
-        ending = file.removeprefix(name)
-        if file == name + ending and ending.startswith((INDEX, ".data-")):
-            source = os.path.join(folder, file)
-            if file_system.is_remote(source):
-                file_system.gfile().copy(source, link + ending)
-            else:
-                os.symlink(os.path.abspath(source), link + ending)
+def without_pattern(directory: str) -> str:
+    """Returns a path of a directory that TensorFlow takes for no pattern.
 
-
-def without_pattern(directory: str, owner: object) -> str:
-    """Returns a path of a SavedModel's directory that TensorFlow can load.
+    A pattern may not match itself, or match another directory.
 
     Args:
       directory: a link to it is made if its path has special characters.
-      owner: the link exists as long as this object.
 
     Raises:
       InputError: the directory is in a bucket, and its path has such
@@ -94,14 +69,17 @@ def without_pattern(directory: str, owner: object) -> str:
         return directory
     if file_system.is_remote(directory):
         raise errors.InputError(
-            f"{directory}: TensorFlow loads no SavedModel in a bucket whose "
-            "path has one of the characters * ? [ \\; rename the directory"
+            f"{directory}: TensorFlow opens nothing in a bucket whose path has "
+            "one of the characters * ? [ \\; rename the directory"
         )
-    scratch = tempfile.mkdtemp(prefix="model-")
-    weakref.finalize(owner, shutil.rmtree, scratch, ignore_errors=True)
-    link = os.path.join(scratch, "model")
+    link = os.path.join(tempfile.mkdtemp(dir=_links().name), "link")
     os.symlink(os.path.abspath(directory), link)
     return link
+
+
+@functools.cache
+def _links() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="links-")
 
 
 @contextlib.contextmanager
@@ -138,32 +116,24 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
       tensors: name -> tensor or array.
     """
     tf = file_system.tensorflow()
-    scratch = os.path.join(os.path.dirname(prefix), _SCRATCH)
+    folder, name = os.path.split(prefix)
+    scratch = os.path.join(folder, _SCRATCH)
     with file_system.naming(prefix, scratch):
         if file_system.exists(scratch):
             tf.io.gfile.rmtree(scratch)
         tf.io.gfile.makedirs(scratch)
         try:
-            _write_and_rename(prefix, scratch, tensors)
+            with tf.device("CPU:0"):
+                tf.raw_ops.SaveV2(
+                    prefix=os.path.join(scratch, name),
+                    tensor_names=list(tensors),
+                    shape_and_slices=[""] * len(tensors),
+                    tensors=[tf.convert_to_tensor(x) for x in tensors.values()],
+                )
+            file_system.discard(prefix + INDEX)
+            for suffix in (DATA, INDEX):
+                made = os.path.join(scratch, name + suffix)
+                atomic.replace(made, prefix + suffix)
         finally:
             with contextlib.suppress(tf.errors.OpError):  # The next call does.
                 tf.io.gfile.rmtree(scratch)
-
-
-def _write_and_rename(
-    prefix: str, scratch: str, tensors: Mapping[str, Any]
-) -> None:
-    """Writes the files into a folder, then gives them their names."""
-    tf = file_system.tensorflow()
-    beside = os.path.join(scratch, os.path.basename(prefix))
-    with tf.device("CPU:0"):
-        tf.raw_ops.SaveV2(
-            prefix=beside,
-            tensor_names=list(tensors),
-            shape_and_slices=[""] * len(tensors),
-            tensors=[tf.convert_to_tensor(x) for x in tensors.values()],
-        )
-    if file_system.exists(prefix + INDEX):
-        tf.io.gfile.remove(prefix + INDEX)
-    for suffix in (DATA, INDEX):
-        atomic.replace(beside + suffix, prefix + suffix)

@@ -1,6 +1,6 @@
 """Imports TensorFlow fast and without notices.
 
-Import this module before anything that imports TensorFlow. It does four things:
+Import this module before anything that imports TensorFlow. It does:
 
 1. It enables oneDNN, which multiplies matrices faster than TensorFlow's own
    code on every x86 processor, but is the default only on processors with
@@ -14,8 +14,6 @@ Import this module before anything that imports TensorFlow. It does four things:
    matplotlib for wrappers and galleries that nothing here uses, and Python's
    garbage collector examines half a million objects that live as long as the
    process.
-4. It ends the process with one line and exit code 130 on Ctrl-C, also during
-   the imports, as config_flags.run does later.
 """
 
 import contextlib
@@ -25,30 +23,10 @@ import logging
 import os
 import sys
 import tempfile
-import types
 from collections.abc import Iterator
 
 _UNUSED = ("sklearn", "matplotlib")  # Imported by Keras for unused features.
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_former_hook = sys.excepthook
-
-
-def _end_if_interrupted(
-    kind: type[BaseException],
-    error: BaseException,
-    traceback: types.TracebackType | None,
-) -> None:
-    """Ends the process on Ctrl-C; calls the former hook for other exceptions.
-
-    Raises SystemExit, because Python would otherwise end itself by SIGINT. An
-    interactive interpreter continues.
-    """
-    if not issubclass(kind, KeyboardInterrupt) or hasattr(sys, "ps1"):
-        _former_hook(kind, error, traceback)
-        return
-    program = os.path.basename(sys.argv[0]) or "python"
-    sys.stderr.write(f"{program}: interrupted\n")
-    sys.exit(130)
 
 
 def _import_quietly(name: str) -> None:
@@ -63,8 +41,6 @@ def _import_quietly(name: str) -> None:
         os.dup2(notices.fileno(), 2)
         try:
             importlib.import_module(name)
-        except KeyboardInterrupt:
-            raise
         except BaseException:
             notices.seek(0)
             os.write(terminal, notices.read())
@@ -100,14 +76,6 @@ def _kept_from_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _leave_warnings(name: str) -> None:
-    """Makes a logger show warnings, once, by the root's handlers."""
-    logger = sys.modules[name].get_logger()
-    logger.setLevel(logging.WARNING)
-    logger.handlers.clear()
-
-
-sys.excepthook = _end_if_interrupted
 # Child processes inherit both.
 # Where ONEDNN_MAX_CPU_ISA hides bfloat16 instructions of the CPU, TensorFlow
 # aborts in the first oneDNN product in bfloat16.
@@ -119,6 +87,9 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1" if _has_bfloat16 else "0")
 with _hidden(_UNUSED), _kept_from_collection():
     if os.environ.setdefault(_LEVEL, "3") == "3":
         _import_quietly("tensorflow")
-        _leave_warnings("tensorflow")
+        # Warnings are shown once, by the root's handlers.
+        _logger = sys.modules["tensorflow"].get_logger()
+        _logger.setLevel(logging.WARNING)
+        _logger.handlers.clear()
     else:
         importlib.import_module("tensorflow")

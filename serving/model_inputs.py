@@ -86,7 +86,7 @@ def truncated_lengths(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns how many tokens of each text remain, `room` together: int64 [N].
 
-    The formula is that of `data.sequences.truncated_lengths`.
+    The result is that of `finetuning.task.sequence`.
 
     Args:
       a: int64 [N]; the tokens of the first texts.
@@ -129,7 +129,7 @@ def has_most_context(
 
 
 class Parts(NamedTuple):
-    """R windows of N texts, int64 [R] each; see data.sequences.Parts."""
+    """R windows of N texts, int64 [R] each; see finetuning.task.windows."""
 
     texts: tf.Tensor
     starts: tf.Tensor
@@ -139,7 +139,7 @@ class Parts(NamedTuple):
 def divide(
     lengths: tf.Tensor, room: tf.Tensor, stride: int, most: int | None = None
 ) -> Parts:
-    """Divides texts into windows, as `data.sequences.divide` does.
+    """Divides texts into windows, as `finetuning.task.windows` does.
 
     Args:
       lengths: int64 [N]; the tokens of each text.
@@ -167,7 +167,7 @@ def join_windows(
     stride: int,
     most: int,
 ) -> dict[str, tf.Tensor]:
-    """Joins the windows of texts, as `data.features.encode_blocks` does.
+    """Joins the windows of texts, as `finetuning.task.windows` does.
 
     Args:
       vocabulary: the vocabulary of the model.

@@ -19,6 +19,7 @@ from data import examples
 from data import features as features_lib
 from data.features import Features
 from data.tokenization import plain_wordpiece, vocabulary, wordpiece
+from finetuning import task as tasks
 from foundation import config_flags, errors
 from modeling.config import BertConfig
 from serving.served_model import FLOAT, FLOATS, INT, INTS, TEXT, TEXTS, Spec
@@ -222,17 +223,30 @@ class Predictor:
         self, first: list[str], second: list[str], num_choices: int = 0
     ) -> Features:
         """Returns the features of N pairs; warns of what is lost of texts."""
-        setup, statistics = self.setup, features_lib.TokenizationStatistics()
-        features = features_lib.encode(
-            self.tokenizer,
-            first,
-            second,
-            max_seq_length=setup.max_seq_length,
+        setup, windows, is_cut = self.setup, self.setup.windows, False
+        length, rows = setup.max_seq_length, []
+        pairs = zip(self._tokens(first), self._tokens(second), strict=True)
+        for a, b in pairs:
+            if windows is None:
+                found = [tasks.sequence(self.tokenizer, a, b, length)]
+                size = len(a) + len(b) + 2 + bool(b)
+                is_cut |= len(found[0].ids) < size
+            else:
+                found = tasks.windows(
+                    self.tokenizer,
+                    *(a, b, length),
+                    stride=windows.stride,
+                    most=windows.most + 1,
+                )
+                is_cut |= len(found) > windows.most
+                found = found[: windows.most]
+            rows.append(found)
+        features = features_lib.from_sequences(
+            rows,
             num_choices=num_choices,
-            windows=setup.windows,
-            statistics=statistics,
+            are_windows=windows is not None,
         )
-        if statistics.num_cut:
+        if is_cut:
             limit = f"max_seq_length={setup.max_seq_length} tokens"
             if setup.windows is not None:
                 limit = f"{setup.windows.most} windows of {limit}"
@@ -248,6 +262,12 @@ class Predictor:
                     "(text, text)"
                 )
         return features
+
+    def _tokens(self, texts: list[str]) -> Iterator[list[int]]:
+        """Yields the ids of the tokens of each text."""
+        encoded = self.tokenizer.encode(texts)
+        for a, b in itertools.pairwise(encoded.row_splits):
+            yield encoded.ids[a:b].tolist()
 
     def _outputs(self, items: list) -> np.ndarray:
         """Returns the only output of the model, [N, ...]."""

@@ -28,7 +28,7 @@ def by_name(models: str) -> dict[str, str]:
       InputError: a model has no name, or two have the same.
     """
     named: dict[str, str] = {}
-    items = file_system.split_names(models, _is_named_folder)
+    items = file_system.split_names(models)
     for item in items or [""]:
         name, is_named, directory = item.partition("=")
         if not is_named:
@@ -46,12 +46,6 @@ def by_name(models: str) -> dict[str, str]:
             )
         named[name] = directory
     return named
-
-
-def _is_named_folder(item: str) -> bool:
-    """Returns whether the directory of "name=directory" exists."""
-    name, _, directory = item.partition("=")
-    return file_system.is_folder(directory or name)
 
 
 def check(models: str, engine: str) -> None:

@@ -44,7 +44,7 @@ def _load(directory: str) -> served_model.Model:
             file_system.refuse_pointer(os.path.join(folder, file))
     keeper = _Keeper()
     try:
-        loadable = tensor_files.without_pattern(directory, keeper)
+        loadable = tensor_files.without_pattern(directory)
         keeper.model = tf.saved_model.load(loadable)
     except (tf.errors.OpError, OSError, *tensor_files.DAMAGES) as error:
         raise errors.InputError(

@@ -168,57 +168,6 @@ def test_flags_default_to_the_released_values(corpus):
     } == expected
 
 
-def test_other_files_in_the_working_directory_are_kept(corpus, tmp_path):
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "thesis.txt").write_text("x")
-    in_process(
-        corpus,
-        f"--output_file={folder}/short.tfrecord",
-        f"--work_dir={folder}",
-        "--max_seq_length=20",  # Of its 20 predictions 17 at most are used.
-        "--dupe_factor=1",
-        "--num_workers=1",
-    )
-    assert sorted(hashes(folder)) == [
-        "short.tfrecord",
-        "short.tfrecord.manifest.json",
-        "short.tfrecord.vocab.txt",
-        "thesis.txt",
-    ]
-
-
-def test_a_prefix_names_the_shards_and_gzip_compresses_them(corpus, tmp_path):
-    in_process(
-        corpus,
-        f"--output_prefix={tmp_path}/out/wiki",
-        "--num_shards=3",
-        "--gzip_compress",
-        "--num_workers=1",
-    )
-    assert sorted(hashes(tmp_path / "out")) == [
-        "wiki-00000-of-00003.tfrecord.gz",
-        "wiki-00001-of-00003.tfrecord.gz",
-        "wiki-00002-of-00003.tfrecord.gz",
-        "wiki.manifest.json",
-        "wiki.vocab.txt",
-    ]
-
-
-def test_the_folder_of_shards_may_have_a_comma(tmp_path):
-    def shards(output_file):
-        return create_pretraining_data.PretrainingDataConfig(
-            input_file="x", vocab_file="x", output_file=output_file
-        ).shard_paths
-
-    one, two = f"{tmp_path}/a{{b,c}}/1", f"{tmp_path}/a{{b,c}}/2"
-    with pytest.raises(ValueError, match="one directory"):
-        shards(one)  # It does not exist.
-    (tmp_path / "a{b,c}").mkdir()
-    assert shards(f"{one}, {two}") == (one, two)
-    assert shards("b/1,b/2,") == ("b/1", "b/2")
-
-
 def test_a_missing_beam_is_named(corpus, capfd, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     flags = ["--output_prefix=x", "--beam_runner=DirectRunner"]
@@ -234,15 +183,6 @@ def test_temporary_files_of_shards_in_a_bucket_are_named(
         in_process(corpus, *flags, "--num_workers=1")
     assert f"Temporary files: {tmp_path}/pretraining-data-" in caplog.text
     assert not list(tmp_path.iterdir())
-
-
-def test_after_too_many_shards_fewer_are_made(corpus, tmp_path, capfd):
-    """The same command with other shards does not meet what it has left."""
-    flags = [f"--output_prefix={tmp_path}/x", "--num_workers=1"]
-    error = refused(corpus, capfd, *flags, "--num_shards=90000")
-    assert "instances for 90000 shards: make fewer (--num_shards" in error
-    in_process(corpus, *flags, "--num_shards=2")
-    assert len(list(tmp_path.glob("x-*-of-00002.tfrecord"))) == 2
 
 
 def test_a_dry_run_prints_and_writes_nothing(corpus, tmp_path, capsys):

@@ -52,34 +52,6 @@ def test_the_text_itself_has_no_unknown_word(corpus, do_lower_case, size):
     assert not any("[UNK]" in row for row in tokens)
 
 
-def test_the_number_of_unused_tokens_is_a_flag(corpus):
-    made = create(corpus, vocab_size=230, num_unused=120)
-    assert made.tokens[124] == "[unused119]"
-    assert made.unk_id == 100 and made.tokens[125][0] != "["
-
-
-def test_json_lines_give_the_words_of_their_text(corpus):
-    line = '{"text": "jumping\\njumper jumps", "title": "ignored zebra"}\n'
-    (corpus / "docs.jsonl").write_text(line * 9)
-    made = create(
-        corpus,
-        input_file=str(corpus / "docs.jsonl"),
-        input_format="jsonl",
-        vocab_size=128,
-    )
-    assert not {"z", "##z"} & set(made.tokens)
-    assert any("jump" in token for token in made.tokens)
-
-
-def test_the_field_of_json_lines_is_a_flag(corpus):
-    line = '{"body": "jumping\\njumper jumps", "text": "ignored zebra"}\n'
-    (corpus / "docs.jsonl").write_text(line * 9)
-    flags = {"input_file": f"{corpus}/docs.jsonl", "vocab_size": 128}
-    made = create(corpus, **flags, input_format="jsonl", text_column="body")
-    assert not {"z", "##z"} & set(made.tokens)
-    assert any("jump" in token for token in made.tokens)
-
-
 def test_bytes_that_are_not_utf8_are_counted(corpus, caplog):
     path = corpus / "one.txt"
     path.write_bytes(path.read_bytes() + b"caf\xe9 \xff\n")
@@ -124,10 +96,3 @@ def test_a_process_of_its_own_writes_the_same_and_shows_only_its_run(
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     known = re.compile(r"\d\d:\d\d:\d\d ")
     assert [line for line in lines if not known.match(line)] == []
-
-
-def test_it_starts_without_tensorflow(repository):
-    code = (
-        "import sys, create_vocabulary; sys.exit('tensorflow' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=repository, check=True)

@@ -101,7 +101,7 @@ def test_every_module_is_used():
     unused = set(MODULES) - used - COMMANDS
     # What "python -m" and the examples run.
     assert unused <= {
-        *("data.docstrings", "data.tokenization.__main__"),
+        "data.docstrings",
         *("paper.__main__", "tasks.squad.triviaqa"),
     }
 

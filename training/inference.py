@@ -18,9 +18,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from foundation import progress, replacement
+from foundation import progress
 from training import feed, step
 from training import strategy as strategies
+from training.cpu import onednn
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -170,9 +171,8 @@ class Predictor:
             # Graphs are parts of reference cycles: those of former weights
             # would keep their constants until a later collection.
             gc.collect()
-            self._copies = replacement.make("prediction", self._model)
-        copies = self._copies
-        self._uses_copies = copies is not None and copies.has_copies
+            self._copies = onednn.Predictions(self._model)
+        self._uses_copies = self._copies.has_copies
         return self._uses_copies
 
     def _batch(self, features):

@@ -468,16 +468,14 @@ class Loop:
         first, last = self.options.flags.profile_range or (0, 0)
         is_profiled = first <= self.progress.step < last and self._is_chief
         profile = tf.profiler.experimental.Profile
-        notice = progress_lib.notice(
-            "compiling the training step, which can take a minute ..."
-        )
+        if not self._shapes:
+            logging.info("compiling the training step can take a minute ...")
         started = time.monotonic()
         try:
             with (
                 profile(self.options.output_dir)
                 if is_profiled
-                else nullcontext(),
-                nullcontext() if self._shapes else notice,
+                else nullcontext()
             ):
                 results = train_step(batches, self.progress.step, number)
         except DAMAGED as error:

@@ -160,7 +160,9 @@ class TrainStep:
         if jit_compile:
             self._replace = xla_dropout.choose
         elif compile_functions:
-            self._replace = replacement.make("training")
+            from training.cpu import compiled_functions
+
+            self._replace = compiled_functions.Compiler()
 
     def __call__(
         self, batches: Iterator[Features], first_step: int, num_steps: int

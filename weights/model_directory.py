@@ -189,7 +189,7 @@ def write(
         )
     weights = os.path.join(directory, WEIGHTS)
     # The library renames a file of its own to the temporary path.
-    with atomic.replacing(weights, on_disk=True) as temporary:
+    with atomic.replacing(weights) as temporary:
         # transformers refuses files that do not name a format.
         safetensors.numpy.save_file(tensors, temporary, {"format": "pt"})
         if not file_system.is_remote(directory):  # Else only we may read.

@@ -295,4 +295,4 @@ def read_settings(directory: str) -> SquadSettings | None:
       InputError: the file holds something else.
     """
     path = os.path.join(directory, SQUAD_SETTINGS)
-    return metadata.read_closed(path, SquadSettings)
+    return metadata.read_if_present(path, SquadSettings)

@@ -25,12 +25,11 @@ one unit pairs.
 import collections
 import itertools
 import os
-import shutil
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from data import corpus, manifest, records, text_files, workers
@@ -41,11 +40,12 @@ from foundation import atomic, errors, file_system, progress
 
 SLICE_INSTANCES = 1 << 14
 _BATCH_TOKENS = 1 << 17  # Tokens that are masked at once.
-_TEXTS_AT_ONCE = 1000  # Few enough for the tokenizer to stay in one thread.
+_TEXTS_AT_ONCE = 1000  # Few enough for TensorFlow to stay in one thread.
 # Number of tables, and the least and most tokens of a table's documents; the
 # limits take precedence.
 _TABLES, _TABLE_TOKENS = 256, (1 << 19, 1 << 24)
 _EXAMPLES_SHOWN = 3
+_COPIED_BYTES = 1 << 22
 Counts = dict[str, int]
 
 
@@ -323,10 +323,10 @@ def write_table(recipe: Recipe, unit: tuple[int, range]) -> Counts:
             count_accesses=store.count_accesses,
         )
         paired = pairs.instances
-        atomic.write_bytes(path, instances.table_bytes(paired))
-        receipt = work_dir.finish(
+        receipt = work_dir.write(
             recipe,
             path,
+            instances.table_bytes(paired),
             instances=len(paired),
             random_next=int(paired["is_random"].sum()),
             lost_pieces=pairs.lost_tokens,
@@ -424,7 +424,10 @@ def write_slice(recipe: Recipe, unit: Slice) -> work_dir.Receipt:
         with records.ShardWriter(unit.path) as writer:
             for columns in _batches(recipe, unit):
                 writer.write(records.encode(recipe.schema, columns))
-        receipt = work_dir.finish(recipe, unit.path, records=writer.count)
+        checksum = file_system.crc32(unit.path)
+        receipt = work_dir.finish(
+            recipe, unit.path, checksum, records=writer.count
+        )
     return receipt
 
 
@@ -435,14 +438,14 @@ def _join(
 
     Concatenated TFRecord files are a TFRecord file, also if compressed.
     """
-    with (
-        atomic.replacing(shard) as temporary,
-        tf.io.gfile.GFile(temporary, "wb") as file,
-    ):
+    checksum = 0
+    with atomic.replacing(shard) as temporary, open(temporary, "wb") as file:
         for part in slices:
             with open(part.path, "rb") as source:
-                shutil.copyfileobj(source, file, 1 << 24)
-    receipt = work_dir.finish(recipe, shard, records=count)
+                while data := source.read(_COPIED_BYTES):
+                    file.write(data)
+                    checksum = zlib.crc32(data, checksum)
+    receipt = work_dir.finish(recipe, shard, checksum, records=count)
     for part in slices:
         work_dir.discard(recipe, part.path)
     return receipt

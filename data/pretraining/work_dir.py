@@ -29,6 +29,7 @@ import io
 import mmap
 import os
 import shutil
+import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -99,7 +100,7 @@ def _begun(recipe: Recipe) -> bool:
         would be removed with the directory, or shards, which would be
         overwritten.
     """
-    before = _stored(recipe)
+    before = metadata.read_if_present(path_of(recipe, _RECIPE), metadata.Object)
     if before is not None:
         recipe.refuse_other(f"--work_dir={recipe.work_dir}", before)
         return True
@@ -122,22 +123,25 @@ def _begun(recipe: Recipe) -> bool:
     return False
 
 
-def _stored(recipe: Recipe) -> metadata.Object | None:
-    """Returns the recipe that the directory belongs to."""
-    return metadata.read_if_present(path_of(recipe, _RECIPE), metadata.Object)
+def write(recipe: Recipe, path: str, data: bytes, **counts: int) -> Receipt:
+    """Writes a file and its receipt."""
+    atomic.write_bytes(path, data)
+    return finish(recipe, path, zlib.crc32(data), **counts)
 
 
-def finish(recipe: Recipe, path: str, **counts: int) -> Receipt:
+def finish(recipe: Recipe, path: str, crc32: int, **counts: int) -> Receipt:
     """Writes the receipt of a complete file, with some counts."""
-    done = Receipt(file_system.size(path), file_system.crc32(path), counts)
-    atomic.write_bytes(_receipt_path(recipe, path), msgspec.json.encode(done))
+    done = Receipt(file_system.size(path), crc32, counts)
+    receipt_path = path_of(recipe, _FINISHED, os.path.basename(path))
+    atomic.write_bytes(receipt_path, msgspec.json.encode(done))
     return done
 
 
 def receipt(recipe: Recipe, path: str) -> Receipt | None:
     """Returns the receipt of a finished file; None if it must be made."""
     try:
-        with open(_receipt_path(recipe, path), "rb") as file:
+        name = path_of(recipe, _FINISHED, os.path.basename(path))
+        with open(name, "rb") as file:  # Its name may end in .gz.
             found = msgspec.json.decode(file.read(), type=Receipt)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
@@ -149,7 +153,7 @@ def receipt(recipe: Recipe, path: str) -> Receipt | None:
 
 def discard(recipe: Recipe, path: str) -> None:
     """Removes a finished file that is no longer needed, and its receipt."""
-    os.remove(_receipt_path(recipe, path))
+    os.remove(path_of(recipe, _FINISHED, os.path.basename(path)))
     os.remove(path)
 
 
@@ -157,20 +161,18 @@ def remove(recipe: Recipe) -> None:
     """Removes the working directory, unless it belongs to another recipe."""
     # The disk space of removed files is freed only when they are not mapped.
     unmap()
-    if _stored(recipe) == recipe.to_json():
+    path = path_of(recipe, _RECIPE)
+    own = metadata.read_if_present(path, metadata.Object)
+    if own == recipe.to_json():
         for name in set(os.listdir(recipe.work_dir)) - {_RECIPE}:
-            path = path_of(recipe, name)
             with contextlib.suppress(OSError):
-                shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+                file = path_of(recipe, name)
+                shutil.rmtree(file) if os.path.isdir(file) else os.remove(file)
         # The recipe last: the next run recognizes what is left by it.
         if os.listdir(recipe.work_dir) == [_RECIPE]:
-            os.remove(path_of(recipe, _RECIPE))
+            os.remove(path)
     with contextlib.suppress(OSError):  # There is none, or it is not empty.
         os.rmdir(recipe.work_dir)
-
-
-def _receipt_path(recipe: Recipe, path: str) -> str:
-    return path_of(recipe, _FINISHED, os.path.basename(path))
 
 
 class EncodedBlock(NamedTuple):
@@ -189,12 +191,11 @@ def block_path(recipe: Recipe, number: int) -> str:
 
 def write_block(recipe: Recipe, number: int, block: EncodedBlock) -> Receipt:
     """Writes the tokens of a block, with its counts in the receipt."""
-    arrays = block._asdict()
+    arrays, data = block._asdict(), io.BytesIO()
     counts = arrays.pop("counts")
-    data, path = io.BytesIO(), block_path(recipe, number)
     np.savez(data, **arrays)
-    atomic.write_bytes(path, data.getvalue())
-    return finish(recipe, path, **counts)
+    path = block_path(recipe, number)
+    return write(recipe, path, data.getvalue(), **counts)
 
 
 def join_blocks(recipe: Recipe, count: int, counts: dict[str, int]) -> None:
@@ -202,6 +203,13 @@ def join_blocks(recipe: Recipe, count: int, counts: dict[str, int]) -> None:
     num_tokens = num_sentences = 0
     begins = True  # Whether the next sentence begins a document.
     paths = [path_of(recipe, name) for name in _STORE]
+    checksums = [0] * len(paths)
+
+    def append(*arrays: np.ndarray) -> None:
+        for i, array in enumerate(arrays):
+            files[i].write(array.tobytes())
+            checksums[i] = zlib.crc32(array.tobytes(), checksums[i])
+
     with (
         file_system.naming(paths[0], recipe.work_dir),
         contextlib.ExitStack() as stack,
@@ -216,15 +224,12 @@ def join_blocks(recipe: Recipe, count: int, counts: dict[str, int]) -> None:
             begins = len(lengths) in starts  # The next block begins one.
             starts = starts[starts < len(lengths)]
             ends = num_tokens + np.cumsum(lengths)
-            arrays = tokens, ends - lengths, num_sentences + starts
-            for file, array in zip(files, arrays, strict=True):
-                file.write(array.tobytes())
+            append(tokens, ends - lengths, num_sentences + starts)
             num_tokens += len(tokens)
             num_sentences += len(lengths)
-        files[1].write(np.int64(num_tokens).tobytes())
-        files[2].write(np.int64(num_sentences).tobytes())
-    for path in paths:
-        finish(recipe, path, **counts)
+        append(np.zeros(0), np.array([num_tokens]), np.array([num_sentences]))
+    for path, checksum in zip(paths, checksums, strict=True):
+        finish(recipe, path, checksum, **counts)
     for number in range(count):
         discard(recipe, block_path(recipe, number))
 

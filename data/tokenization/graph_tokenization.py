@@ -152,8 +152,6 @@ class TokensWithOffsets(NamedTuple):
 
     Attributes:
       ids, row_splits, starts, ends: see wordpiece.EncodingWithOffsets.
-      first_codes: int64 [T]; the index of its first code in `normalized`.
-      end_codes: int64 [T]; the index after that of its last.
       normalized: the texts.
     """
 
@@ -161,8 +159,6 @@ class TokensWithOffsets(NamedTuple):
     row_splits: tf.Tensor
     starts: tf.Tensor
     ends: tf.Tensor
-    first_codes: tf.Tensor
-    end_codes: tf.Tensor
     normalized: Normalized
 
 
@@ -504,35 +500,22 @@ class GraphTokenizer:
                 tf.gather(begins[1:] - begins[:-1], owners),
                 found.ends,
             )
-            first_codes = normalized.row_splits
             text_begins = tf.gather(begins, parts.row_splits)
             texts_of_tokens = tf.gather(row_ids(parts.row_splits), owners)
             before = tf.gather(begins, owners) - tf.gather(
                 text_begins, texts_of_tokens
             )
-            values = TokensWithOffsets(
-                ids=ids,
-                row_splits=splits,
-                starts=tf.where(is_added, before, found.starts + before),
-                ends=ends + before,
-                first_codes=tf.where(
-                    is_added, tf.gather(first_codes, owners), found.first_codes
-                ),
-                end_codes=tf.where(
-                    is_added,
-                    tf.gather(first_codes, owners + 1),
-                    found.end_codes,
-                ),
-                normalized=normalized._replace(
-                    row_splits=tf.gather(first_codes, parts.row_splits),
-                    decoded_splits=text_begins,
-                ),
+            starts = tf.where(is_added, before, found.starts + before)
+            kept = (
+                tf.boolean_mask(x, is_kept)
+                for x in (ids, starts, ends + before)
             )
-            kept = {
-                name: tf.boolean_mask(getattr(values, name), is_kept)
-                for name in "ids starts ends first_codes end_codes".split()
-            }
-            return values._replace(**kept)
+            ids, starts, ends = kept
+            normalized = normalized._replace(
+                row_splits=tf.gather(normalized.row_splits, parts.row_splits),
+                decoded_splits=text_begins,
+            )
+            return TokensWithOffsets(ids, splits, starts, ends, normalized)
 
     def _offsets_without_added(self, texts: tf.Tensor) -> TokensWithOffsets:
         with tf.device("CPU:0"):
@@ -569,8 +552,6 @@ class GraphTokenizer:
                 tokens.row_splits,
                 starts - row_start,
                 ends - row_start,
-                first,
-                after,
                 normalized,
             )
 

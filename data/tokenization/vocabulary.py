@@ -21,7 +21,6 @@ from foundation import atomic, errors, file_system
 CONTINUATION = "##"
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
-_CAPITAL = re.compile(r"(##)?[A-Z]")
 _UNUSED_BEFORE_UNK = 99
 _UNUSED_RELEASED = 994
 _LARGE = 10000
@@ -159,15 +158,6 @@ class Vocabulary:
         )
 
     @functools.cached_property
-    def capitalized(self) -> tuple[str, ...]:
-        """The tokens that begin with a Latin capital, perhaps after ##.
-
-        No text has them once it is lower-cased. Capitals of other scripts are
-        left out: the released uncased vocabularies contain some.
-        """
-        return tuple(filter(_CAPITAL.match, self.ids))
-
-    @functools.cached_property
     def is_cased(self) -> bool:
         """Whether the vocabulary was made of text with its capitals.
 
@@ -187,30 +177,13 @@ class Vocabulary:
         return len(learned) >= _CASED_SHARE * len(words) > 0
 
     @functools.cached_property
-    def accented(self) -> tuple[str, ...]:
-        """The tokens that stripping accents from text would change.
-
-        No text has them once it is stripped. Hangul and many signs of Indic
-        scripts and of kana count, too: NFD takes them apart.
-        """
-        return tuple(filter(_accents, self.ids))
-
-    @functools.cached_property
     def is_accented(self) -> bool:
         """Whether the vocabulary was made of text with its accents.
 
-        As in `is_cased`, a few added words prove nothing, and letters that are
-        no tokens show that a word was added.
+        A few words prove nothing: they may have been added.
         """
-        learned = [
-            token
-            for token in self.accented
-            if all(
-                char in self.ids or CONTINUATION + char in self.ids
-                for char in _accents(token)
-            )
-        ]
-        return len(learned) >= _ACCENTED_SHARE * len(self.ids)
+        count = sum(map(_has_accent, self.ids))
+        return count >= _ACCENTED_SHARE * len(self.ids)
 
     @functools.cached_property
     def replacement_ids(self) -> np.ndarray:
@@ -228,14 +201,13 @@ class Vocabulary:
         return hashlib.sha256(lines.encode("utf-8")).hexdigest()
 
 
-def _accents(token: str) -> list[str]:
-    """Returns the characters that stripping accents changes."""
+def _has_accent(token: str) -> bool:
+    """Returns whether stripping accents changes a token, or Hangul."""
     if token.isascii():
-        return []
+        return False
     properties = normalization.unicode_properties()
-    return [
-        char
-        for char in token
-        if properties.nonspacing_mark[ord(char)]
+    return any(
+        properties.nonspacing_mark[ord(char)]
         or ord(char) in properties.decomposition
-    ]
+        for char in token
+    )

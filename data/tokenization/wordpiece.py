@@ -5,22 +5,16 @@
 graph_tokenization.py has it in TensorFlow operations, for graphs (tf.data, a
 SavedModel) and for batches of strings outside of graphs; plain_wordpiece.py in
 Python, for single texts without TensorFlow, which is imported at the first use.
-
-    python -m data.tokenization --vocab_file=vocab.txt < text
-
-prints the tokens of each line.
 """
 
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
-from concurrent import futures
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from data import workers
 from data.tokenization import normalization as normalization_lib
 from data.tokenization import vocabulary as vocabulary_lib
 
@@ -29,7 +23,6 @@ if TYPE_CHECKING:
 
     from data.tokenization import graph_tokenization
 
-_TEXTS_PER_THREAD = 512
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -135,21 +128,8 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str | bytes]) -> Encoding:
         """Encodes texts outside of a graph."""
-        encode = self._encode_batch
-        tensor = _string_tensor(texts)
-        threads = min(workers.cores(), len(texts) // _TEXTS_PER_THREAD)
-        if threads < 2:
-            encoded = encode(tensor)
-            return Encoding(encoded.values.numpy(), encoded.row_splits.numpy())
-        size = -(-len(texts) // threads)
-        chunks = [tensor[i : i + size] for i in range(0, len(texts), size)]
-        with futures.ThreadPoolExecutor(threads) as pool:
-            encoded = list(pool.map(encode, chunks))
-        lengths = np.concatenate([np.diff(x.row_splits) for x in encoded])
-        return Encoding(
-            np.concatenate([x.values for x in encoded]),
-            np.concatenate([[0], np.cumsum(lengths)]),
-        )
+        encoded = self._encode_batch(_string_tensor(texts))
+        return Encoding(encoded.values.numpy(), encoded.row_splits.numpy())
 
     def encode_with_offsets(self, texts: Sequence[str]) -> EncodingWithOffsets:
         """Encodes texts and finds each token's characters in its text.
@@ -167,11 +147,6 @@ class Tokenizer:
         flat = [tokens[i] for i in encoding.ids.tolist()]
         splits = encoding.row_splits.tolist()
         return [flat[a:b] for a, b in itertools.pairwise(splits)]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Joins tokens for display, continuations to the token before."""
-        text = " ".join(self.vocabulary.tokens[int(i)] for i in ids)
-        return text.replace(" " + vocabulary_lib.CONTINUATION, "")
 
 
 def valid_text(text: str | bytes) -> str:

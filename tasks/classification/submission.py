@@ -61,7 +61,7 @@ def write(task: Any, split: str, data: bytes) -> None:
         return
     archive = os.path.join(folder, ARCHIVE)
     with (
-        atomic.replacing(archive, on_disk=True) as temporary,
+        atomic.replacing(archive) as temporary,
         zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file,
     ):
         for path in paths:

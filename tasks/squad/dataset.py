@@ -146,10 +146,7 @@ def read(paths: str) -> QuestionSet:
     Raises:
       InputError: names the first error and where it is.
     """
-    endings = ("", *file_system.COMPRESSED)
-    names = file_system.split_names(
-        paths, lambda path: any(file_system.is_file(path + x) for x in endings)
-    )
+    names = file_system.split_names(paths)
     if not names:
         raise errors.InputError(f"{paths!r} names no file")
     questions: dict[str, Question] = {}

@@ -153,7 +153,7 @@ class SquadFlags(AnswerSettings, flags_lib.FinetuningFlags):
     def members(self) -> Sequence[str]:
         """See FinetuningFlags."""
         names = self.ensemble_dirs or ""
-        return file_system.split_names(names, file_system.is_folder)
+        return file_system.split_names(names)
 
     @property
     def predicts(self) -> bool:

@@ -6,8 +6,6 @@ pytest tests/data/corpus_test.py
 import bz2
 import gzip
 import json
-import os
-import threading
 
 import pyarrow as pa
 import pytest
@@ -58,12 +56,6 @@ def test_a_new_file_does_not_start_a_new_document(tmp_path):
         ["One a.", "Two b."],
         ["Three c."],
     ]
-
-
-def test_only_newlines_end_lines(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes("One\u2028a.\r\nTwo\x0cb\x85.\r\n\r\nThree.".encode())
-    assert documents(path) == [["One\u2028a.", "Two\x0cb\x85."], ["Three."]]
 
 
 def test_paragraphs_are_split_into_sentences(tmp_path):
@@ -144,29 +136,6 @@ def test_other_encodings_are_named_by_file_and_line(tmp_path, data, match):
         documents(path)
 
 
-@pytest.mark.parametrize("suffix, pack", COMPRESSIONS)
-def test_damaged_compressed_files_are_named(tmp_path, suffix, pack):
-    path = tmp_path / f"a{suffix}"
-    whole = pack(b"Some text of a few lines.\n" * 100)
-    for data in (whole[:-9], whole[:20] + b"\0\0\0\0" + whole[24:], b"text"):
-        path.write_bytes(data)
-        with pytest.raises(errors.InputError, match=f"a{suffix}:") as caught:
-            documents(path)
-        assert "\n" not in str(caught.value)
-
-
-def test_a_pipe_is_read(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    path = tmp_path / "pipe"
-    writer = threading.Thread(
-        target=path.write_bytes, args=(b"a\nb\n\nc\n",), daemon=True
-    )
-    writer.start()
-    (block,) = corpus.read_blocks([str(path)])
-    writer.join(timeout=60)
-    assert (block.data, block.file_bytes) == (b"a\nb\n\nc\n", 7)
-
-
 def table(path, column, kind=None, **options):
     array = pa.array(column, kind)
     parquet.write_table(pa.table({"body": array}), path, **options)
@@ -203,18 +172,6 @@ def test_a_row_of_parquet_is_one_document(tmp_path, kind):
         "Five.",
     ]
     assert sorted(set(starts)) == [0, 1, 3, 5]
-
-
-def test_a_column_of_plain_text_is_refused(tmp_path):
-    (tmp_path / "a.txt").write_text("One.\n")
-    with pytest.raises(errors.InputError, match="--text_column=body: only for"):
-        corpus.find_text(f"{tmp_path}/a.txt", "paragraphs", "body")
-
-
-def test_a_table_is_found_by_an_ending_in_capitals(tmp_path):
-    path = str(tmp_path / "a.PARQUET")
-    table(path, ["One."])
-    assert corpus.find_text(path, "sentences", "body") == [path]
 
 
 def test_blocks_of_parquet_are_small_and_cover_the_file(tmp_path):

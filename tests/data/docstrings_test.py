@@ -3,8 +3,6 @@
 python -m pytest tests/data/docstrings_test.py
 """
 
-import json
-
 import pytest
 
 from data import docstrings
@@ -45,12 +43,6 @@ def test_only_prose_is_kept_and_only_once(tmp_path):
     ]
 
 
-def test_files_that_do_not_parse_are_passed_over(tmp_path):
-    (tmp_path / "template.py").write_text("def {{ name }}(): pass")
-    (tmp_path / "latin.py").write_bytes(b'"""\xe9."""')
-    assert not list(docstrings.documents(sorted(tmp_path.iterdir())))
-
-
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory):
     """A folder of corpora, and how many documents they have."""
@@ -65,16 +57,3 @@ def test_collected_corpora_are_documents_of_paragraphs(collected):
     assert (len(train) - 1, len(held_out) - 1) == counts
     assert counts[0] > 15 * counts[1] > 0
     assert not set(train[:-1]) & set(held_out[:-1])
-
-
-def test_labeled_paragraphs_are_those_of_their_own_corpus(collected):
-    folder, _ = collected
-    for name in ("train", "heldout"):
-        text = (folder / f"{name}.txt").read_text().splitlines()
-        lines = (folder / f"{name}.jsonl").read_text().splitlines()
-        labeled = [json.loads(line) for line in lines]
-        assert {line["text"] for line in labeled} <= set(text)
-        assert {line["package"] for line in labeled} <= set(docstrings.PACKAGES)
-    # Every package has modules to train on.
-    train = (folder / "train.jsonl").read_text()
-    assert all(f'"package": "{x}"' in train for x in docstrings.PACKAGES)

@@ -5,11 +5,12 @@ python -m pytest tests/data/features_test.py
 
 import dataclasses
 
+import encoded_texts
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import features, length_groups, schema
+from data import features, length_groups, permutations, schema
 from data.tokenization import vocabulary, wordpiece
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -32,7 +33,7 @@ def texts(seed, count, longest, shortest=0):
 
 
 def features_of(tokenizer, count=101, longest=40, **options):
-    made = features.encode(
+    made = encoded_texts.encode(
         tokenizer, texts(1, count, longest), None, max_seq_length=64, **options
     )
     labels = np.arange(len(made))[:, None]
@@ -66,7 +67,7 @@ def test_pairs_are_cut_and_joined_by_the_released_rule(
     tokenizer, max_seq_length
 ):
     first, second = texts(1, 300, 20), texts(2, 300, 20)
-    made = features.encode(
+    made = encoded_texts.encode(
         tokenizer, first, second, max_seq_length=max_seq_length
     )
     tokens = np.array(SPECIAL + WORDS)
@@ -77,39 +78,8 @@ def test_pairs_are_cut_and_joined_by_the_released_rule(
         assert made.ragged["segment_ids"][part].tolist() == expected[1]
 
 
-def test_chunks_do_not_change_the_result(tokenizer, monkeypatch):
-    first, second = texts(1, 50, 9), texts(2, 50, 9)
-    whole = features.encode(tokenizer, first, second, max_seq_length=12)
-    monkeypatch.setattr(features, "_TEXTS_AT_ONCE", 7)
-    parts = features.encode(tokenizer, first, second, max_seq_length=12)
-    np.testing.assert_array_equal(whole.row_splits, parts.row_splits)
-    for name, values in whole.ragged.items():
-        np.testing.assert_array_equal(values, parts.ragged[name])
-
-
-def test_what_is_lost_of_a_set_is_told_once(tokenizer, caplog):
-    first = ["w1 w2 w3", "w1 w2", "w1 w2", "w1 w2 w3 w4", "w1", "nope"]
-    second = ["", "w1", "w1 w2", "", "", "w1 w2 w3 w4"]
-    blocks = [(first[i : i + 2], second[i : i + 2]) for i in range(0, 6, 2)]
-
-    def warnings(length):
-        caplog.clear()
-        statistics = features.TokenizationStatistics()
-        with caplog.at_level("WARNING", logger="absl"):
-            features.encode_blocks(
-                tokenizer, blocks, max_seq_length=length, statistics=statistics
-            )
-            statistics.warn("dev set")
-        return caplog.messages
-
-    unknown, cut = warnings(6)
-    assert cut == "dev set: 2 texts have over 6 tokens and are cut"
-    assert unknown.startswith("dev set: 5 % of its tokens are [UNK]")
-    assert warnings(8) == [unknown]
-
-
 def test_a_batch_is_padded_to_its_length(tokenizer):
-    made = features.encode(
+    made = encoded_texts.encode(
         tokenizer, ["w1 w2", "w3"], ["w4", ""], max_seq_length=8
     )
     batch = made.batch(np.array([1, 0]), 7)
@@ -129,7 +99,9 @@ def test_a_batch_is_padded_to_its_length(tokenizer):
 
 
 def test_several_floats_of_each_token_stay_floats(tokenizer):
-    made = features.encode(tokenizer, ["w1 w2", "w3"], None, max_seq_length=8)
+    made = encoded_texts.encode(
+        tokenizer, ["w1 w2", "w3"], None, max_seq_length=8
+    )
     values = np.arange(14, dtype=np.float32).reshape(7, 2) / 4
     ragged = {**made.ragged, "values": values}
     made = dataclasses.replace(made, ragged=ragged)
@@ -215,37 +187,6 @@ def test_records_are_made_again_only_when_something_changed(
     assert cache("a").read() is None
 
 
-def test_without_a_directory_no_records_are_kept(tokenizer):
-    kind = schema.classification(64)
-    cache = features.FeatureCache(None, "train", kind, tokenizer, {})
-    cache.write(features_of(tokenizer, 5))
-    assert cache.read() is None
-
-
-def test_records_in_a_bucket_have_one_name(tokenizer):
-    """With a slash in between twice, it would be that of another object."""
-    kind = schema.classification(64)
-    cache = features.FeatureCache(
-        "ram://records/of/", "train", kind, tokenizer, {}
-    )
-    cache.write(features_of(tokenizer, 5))
-    assert tf.io.gfile.exists("ram://records/of/train.tf_record")
-
-
-def test_a_sidecar_that_another_worker_removes_is_missing(
-    tmp_path, monkeypatch
-):
-    """It may be removed after `exists` has found it."""
-    path = str(tmp_path / "train.tf_record")
-    monkeypatch.setattr(tf.io.gfile, "exists", lambda path: True)
-    features.remove_sidecar(path)
-    assert features.read_sidecar(path) == {}
-    features.write_sidecar(path, {"job": 1})
-    assert features.read_sidecar(path) == {"job": 1}
-    features.remove_sidecar(path)
-    assert not list(tmp_path.iterdir())
-
-
 def rows_of(dataset, number):
     return [
         batch["label_ids"][:, 0].tolist()
@@ -265,16 +206,6 @@ def test_training_has_every_example_once_an_epoch(tokenizer):
     assert rows[:12] != rows[12:24]
 
 
-def test_epochs_that_do_not_divide_lose_nothing(tokenizer):
-    made = features_of(tokenizer, 11)
-    batches = length_groups.train_batches(
-        made, batch_size=4, seed=3, lengths=[64]
-    )
-    # Groups of three batches: eleven of them are twelve epochs.
-    seen = sum(rows_of(batches, 33), [])
-    assert sorted(seen) == sorted(list(range(11)) * 12)
-
-
 def test_training_can_be_entered_anywhere(tokenizer):
     made = features_of(tokenizer)
     options = {"batch_size": 4, "seed": 5, "lengths": [64]}
@@ -286,21 +217,8 @@ def test_training_can_be_entered_anywhere(tokenizer):
         assert rows_of(entered, 40 - first) == whole[first:]
 
 
-def test_the_seed_decides_the_order(tokenizer):
-    made = features_of(tokenizer)
-
-    def rows(seed):
-        batches = length_groups.train_batches(
-            made, batch_size=4, seed=seed, lengths=[64]
-        )
-        return rows_of(batches, 5)
-
-    assert rows(1) == rows(1)
-    assert rows(1) != rows(2)
-
-
 def test_the_order_is_the_same_on_every_machine():
-    found = length_groups._permutation(8, 12345, 0, 1).tolist()
+    found = permutations.permutation(8, 12345, 0, 1).tolist()
     assert found == GOLDEN_PERMUTATION
 
 

@@ -4,7 +4,6 @@ python -m pytest tests/data/length_groups_test.py
 """
 
 import gc
-import time
 import weakref
 
 import numpy as np
@@ -92,19 +91,3 @@ def test_arrays_equal_the_batches_of_the_dataset(lengths):
         [8, 16] if lengths == [16] else [None, None]
     )
     assert "label_ids" not in arrays[0]
-
-
-def test_batches_that_are_ahead_end_without_a_word(capfd):
-    class Slow(Features):
-        def batch(self, *args):
-            time.sleep(0.02)
-            return super().batch(*args)
-
-    features = make_features()
-    slow = Slow(row_splits=features.row_splits, ragged=features.ragged)
-    rows = iter(make_batches(slow, "train"))
-    next(rows)
-    del rows, slow
-    gc.collect()
-    time.sleep(0.1)
-    assert "Error" not in capfd.readouterr().err

@@ -147,14 +147,6 @@ def test_workers_take_their_rows_of_the_same_batch(shards, whole, parts=2):
     assert together == whole[:9]
 
 
-def test_batches_have_static_shapes_and_int32_ids(shards):
-    spec = pipelines.train_batches(
-        shards, SCHEMA, batch_size=4, seed=1, part=1, num_parts=2
-    ).element_spec
-    assert spec["input_ids"] == tf.TensorSpec([2, 8], tf.int32)
-    assert spec["masked_lm_weights"] == tf.TensorSpec([2, 2], tf.float32)
-
-
 def test_locate_names_the_records_of_a_batch(shards, whole):
     starts = dict(zip(shards, np.cumsum((0, *COUNTS)), strict=False))
     for batch in (3, 11):
@@ -172,21 +164,6 @@ def test_eval_batches_keep_order_and_fill_up_the_last_batch(shards):
     assert seen[:TOTAL] == list(range(TOTAL))
     assert real == [1] * TOTAL + [0] * (len(real) - TOTAL)
     assert len(real) == 32
-
-
-def test_eval_parts_make_up_the_whole_batch(shards):
-    whole, *parts = (
-        list(
-            pipelines.eval_batches(
-                shards, SCHEMA, batch_size=8, part=part, num_parts=number
-            )
-        )
-        for part, number in ((0, 1), (0, 2), (1, 2))
-    )
-    for batch, first, second in zip(whole, *parts, strict=True):
-        for name, x in batch.items():
-            y = tf.concat([first[name], second[name]], 0)
-            np.testing.assert_array_equal(x, y)
 
 
 def test_no_shards_and_empty_shards_are_one_line(tmp_path):

@@ -3,8 +3,6 @@
 pytest tests/data/schema_test.py
 """
 
-import pytest
-
 from data import schema
 
 
@@ -22,15 +20,3 @@ def test_pretraining_records_have_the_released_names_types_and_lengths():
         "masked_lm_weights": ("float32", (20,)),
         "next_sentence_labels": ("int64", (1,)),
     }
-
-
-def test_a_feature_is_found_by_its_name():
-    assert schema.pretraining(64, 9)["masked_lm_ids"].size == 9
-    with pytest.raises(KeyError):
-        schema.pretraining(64, 9)["input_word_ids"]
-
-
-def test_a_name_cannot_occur_twice():
-    feature = schema.Feature("a", (1,))
-    with pytest.raises(ValueError, match="twice"):
-        schema.Schema("kind", (feature, feature))

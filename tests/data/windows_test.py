@@ -1,5 +1,6 @@
 """Long texts as windows: in memory and in batches."""
 
+import encoded_texts
 import numpy as np
 import pytest
 
@@ -29,7 +30,7 @@ def _windows(made, i):
 
 def test_windows_cover_a_text_and_overlap(tokenizer):
     texts = [_text(n) for n in (0, 1, 6, 7, 9, 10, 30)]
-    made = features.encode(
+    made = encoded_texts.encode(
         tokenizer,
         texts,
         None,
@@ -52,8 +53,8 @@ def test_windows_cover_a_text_and_overlap(tokenizer):
 def test_a_text_of_one_window_is_as_without_windows(tokenizer):
     first, second = [_text(3), _text(2)], [_text(2), ""]
     options = {"max_seq_length": 8}
-    whole = features.encode(tokenizer, first, second, **options)
-    divided = features.encode(
+    whole = encoded_texts.encode(tokenizer, first, second, **options)
+    divided = encoded_texts.encode(
         tokenizer, first, second, windows=features.Windows(4, 4), **options
     )
     assert np.array_equal(whole.row_splits, divided.row_splits)
@@ -62,7 +63,7 @@ def test_a_text_of_one_window_is_as_without_windows(tokenizer):
 
 
 def test_every_window_of_a_pair_has_the_first_text(tokenizer):
-    made = features.encode(
+    made = encoded_texts.encode(
         tokenizer,
         [_text(2, 3), _text(9)],
         [_text(11), _text(9)],
@@ -78,24 +79,10 @@ def test_every_window_of_a_pair_has_the_first_text(tokenizer):
     assert made.lengths.tolist() == [10, 10]
 
 
-def test_texts_beyond_the_last_window_are_counted(tokenizer, caplog):
-    statistics = features.TokenizationStatistics()
-    made = features.encode_blocks(
-        tokenizer,
-        [([_text(30), _text(6)], None), ([_text(12)], None)],
-        max_seq_length=8,
-        windows=features.Windows(stride=6, most=2),
-        statistics=statistics,
-    )
-    assert made.counts.tolist() == [2, 1, 2]
-    statistics.warn("set")
-    assert "1 texts need over 2 windows" in caplog.text
-
-
 def test_batches_have_every_window_and_little_padding(tokenizer):
     rng = np.random.default_rng(0)
     texts = [_text(int(n)) for n in rng.integers(1, 60, 64)]
-    made = features.encode(
+    made = encoded_texts.encode(
         tokenizer,
         texts,
         None,

@@ -4,13 +4,12 @@ pytest tests/foundation/config_flags_test.py
 """
 
 import dataclasses
-import errno
 import os
 import pathlib
 import re
 import subprocess
 import sys
-from typing import ClassVar, Literal
+from typing import Literal
 
 import pytest
 import tensorflow as tf
@@ -44,14 +43,6 @@ class Config(Base):
         """Refuses nonsense by the flag's name."""
         if self.max_seq_length < 4:
             raise ValueError("--max_seq_length must be at least 4")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Wordy:
-    """A config with a long help."""
-
-    WORDS: ClassVar[str] = "speed " * 60 + "limit."
-    speed: int = config_flags.field(WORDS, 1)
 
 
 def parse(*arguments: str) -> Config:
@@ -112,11 +103,6 @@ def test_flag_files_work(tmp_path):
     assert before.max_seq_length == 512
 
 
-def test_two_configs_with_the_same_flag_live_in_one_process():
-    assert parse("--vocab_file=v", "--output_dir=x").output_dir == "x"
-    assert config_flags.parse(Base, ["other.py"]).output_dir == "out"
-
-
 def test_the_flags_of_absl_logging_still_work():
     parse("--vocab_file=v", "--verbosity=-1")
     assert logging.get_verbosity() == -1
@@ -130,13 +116,11 @@ def test_the_flags_of_absl_logging_still_work():
         ([], "--vocab_file is required"),
         (["--vocab_file=v", "--do_lower=False"], "do_lower_case"),
         (["--vocab_file=v", "--max_seq_length=abc"], "--max_seq_length=abc"),
-        (["--vocab_file=v", "--precision=int8"], "auto|float32"),
+        (["--vocab_file=v", "--precision=int8"], "one of auto, float32"),
         (["--vocab_file=v", "--max_seq_length=3"], "--max_seq_length must"),
         (["--vocab_file=v", "stray"], "'stray' is not a flag"),
         (["--vocab_file=v", "--do_train", "False"], "'False' is not a flag"),
         (["--flagfile=/nowhere/flags", "--vocab_file=v"], "/nowhere/flags"),
-        (["--vocab_file=a\udcff"], r"--vocab_file='a\udcff': is not UTF-8"),
-        (["--vocab_file=v", "--init_checkpoint=\udce9"], "--init_checkpoint="),
     ],
 )
 def test_bad_command_lines_end_in_one_line(capsys, arguments, words):
@@ -215,47 +199,11 @@ def test_tensorflow_file_errors_are_one_line(capsys, tmp_path, name, words):
     assert str(tmp_path) in message and words in message
 
 
-def test_a_file_where_a_folder_is_meant_is_one_line(capsys, tmp_path):
-
-    (tmp_path / "file").write_text("")
-
-    def main(config):
-        tf.io.gfile.makedirs(f"{tmp_path}/file/inner")
-
-    message = exit_line(capsys, 2, main, "--vocab_file=v")
-    assert f"{tmp_path}/file" in message
-
-
-def test_a_defect_of_ours_keeps_its_traceback():
-    def main(config):
-        raise ValueError("a defect")
-
-    with pytest.raises(ValueError, match="a defect"):
-        run(main, "--vocab_file=v")
-
-
 def test_the_value_of_main_is_the_exit_code():
     run(lambda config: None, "--vocab_file=v")
     with pytest.raises(SystemExit) as caught:
         run(lambda config: 7, "--vocab_file=v")
     assert caught.value.code == 7
-
-
-def test_help_lists_every_flag_and_exits_with_zero(capsys):
-    with pytest.raises(SystemExit) as caught:
-        run(lambda config: None, "--help")
-    assert caught.value.code == 0
-    text = capsys.readouterr().out
-    assert "--vocab_file: One token a line. (required)" in text
-    assert "--max_seq_length: In tokens. (default: 128)" in text
-
-
-def test_help_shows_the_choices_and_no_missing_default(capsys):
-    with pytest.raises(SystemExit):
-        run(lambda config: None, "--help")
-    lines = capsys.readouterr().out.splitlines()
-    assert "  --precision: P. (one of auto, float32; default: auto)" in lines
-    assert "  --init_checkpoint: Warm start." in lines
 
 
 def test_help_begins_with_the_flags_of_the_examples(capsys, monkeypatch):
@@ -272,83 +220,6 @@ def test_help_begins_with_the_flags_of_the_examples(capsys, monkeypatch):
     assert more == 4 and "--vocab_file" in names[more:base]
     assert names[base + 1 :] == ["--output_dir"]
     assert len(names) == len(set(names))
-
-
-def test_help_begins_with_the_first_flags_of_a_class(capsys, monkeypatch):
-    names = ("max_seq_length", "output_dir")
-    monkeypatch.setattr(Config, "FIRST_FLAGS", names, raising=False)
-    with pytest.raises(SystemExit):
-        run(lambda config: None, "--help")
-    text = capsys.readouterr().out.partition("\nFlags:\n")[2]
-    found = re.findall(r"^  --(\w+)", text, re.MULTILINE)
-    assert found[:2] == [*names]
-    assert sorted(found) == sorted(config_flags.flags_of(Config))
-
-
-@pytest.mark.parametrize("columns", [40, 80, 120])
-def test_help_is_wrapped_to_the_terminal(capsys, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    with pytest.raises(SystemExit):
-        config_flags.run(Wordy, lambda config: None, ["runner.py", "--help"])
-    text = capsys.readouterr().out.partition("\nFlags:\n")[2]
-    lines = text.splitlines()
-    assert columns - 7 < max(map(len, lines)) <= columns
-    assert " ".join(text.split()) == f"--speed: {Wordy.WORDS} (default: 1)"
-
-
-def test_a_full_disk_is_named_without_the_operation_of_tensorflow(capsys):
-    def main(config):
-        text = (
-            "{{function_node __wrapped__SaveV2_dtypes_1_device_/job:localhost}}"
-            " /out/model.ckpt-5.data-00000-of-00001.tempstate104; No space left"
-            " on device [Op:SaveV2]"
-        )
-        raise tf.errors.ResourceExhaustedError(None, None, text)
-
-    assert exit_line(capsys, 2, main, "--vocab_file=v").endswith(
-        ": /out/model.ckpt-5.data-00000-of-00001: No space left on device\n"
-    )
-
-
-@pytest.mark.parametrize("number", [errno.EIO, errno.EDQUOT, errno.EROFS])
-@pytest.mark.parametrize("kind", ["UnknownError", "ResourceExhaustedError"])
-def test_an_error_of_the_disk_is_one_line(capsys, number, kind):
-    def main(config):
-        text = f"/out/a.tfrecord; {os.strerror(number)}"
-        raise getattr(tf.errors, kind)(None, None, text)
-
-    line = exit_line(capsys, 2, main, "--vocab_file=v")
-    assert "/out/a.tfrecord" in line and os.strerror(number) in line
-
-
-TOO_MANY = """
-import dataclasses, os, resource
-from foundation import atomic, config_flags
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-    output_file: str = config_flags.field("Text.")
-
-def main(config):
-    # The first descriptor that is not used is the limit.
-    limit = os.open(os.devnull, os.O_RDONLY)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit + 1, limit + 1))
-    atomic.write_text(config.output_file, "text")
-
-config_flags.run(Config, main)
-"""
-
-
-def test_too_many_open_files_are_one_line(tmp_path, repository):
-    path = str(tmp_path / "a")
-    found = subprocess.run(
-        [sys.executable, "-c", TOO_MANY, f"--output_file={path}"],
-        cwd=repository,
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 2 and found.stderr.count("\n") == 1, found.stderr
-    assert f"'{path}'" in found.stderr and "ulimit -n" in found.stderr
 
 
 COMMANDS = [
@@ -394,27 +265,46 @@ def test_a_flag_that_is_given_with_its_default_is_chosen():
     assert config_flags.chosen(made) == {"vocab_file", "do_train"}
 
 
-def test_a_part_of_a_flag_is_recognized():
-    with pytest.raises(errors.InputError) as error:
-        parse("--vocab_file=v", "--checkpoint=a")
-    assert str(error.value) == (
-        "Unknown command line flag 'checkpoint'. Did you mean: "
-        "init_checkpoint ?"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A config whose flags affect a run."""
+
+    rate: float = config_flags.affects_result("R.", 0.5)
+    start: str | None = config_flags.affects_result("S.", None, is_path=True)
+    length: int = config_flags.field("L.", 8, affects="records")
+    phases: str | None = config_flags.field(
+        "P.", None, affects="records", extendable=True
     )
-    with pytest.raises(errors.InputError, match="mean: learning_rate [?]$"):
-        parse("--vocab_file=v", "--learning_rat=1")
-    with pytest.raises(errors.InputError, match="flag 'arm'$"):
-        parse("--vocab_file=v", "--arm=1")
+    save_every: int = config_flags.affects_execution("E.", 1)
 
 
 @pytest.mark.parametrize(
-    ("flag", "ours"),
+    ("before", "now", "shown", "forbids"),
     [
-        ("lr", "learning_rate"),
-        ("max-length", "max_seq_length"),
-        ("per_device_max_steps", "max_steps"),
+        ({}, {"rate": 1.0}, "--rate was 0.5, is 1.0", False),
+        ({"length": 9}, {}, "--length was 9, is 8", True),
+        ({"phases": "8:3"}, {"phases": "8:3,9:5"}, "--phases was", False),
+        ({"phases": "8:3"}, {"phases": "8:30"}, "--phases was", True),
+        ({"start": "a/"}, {"start": "a"}, None, None),
+        ({"start": "a"}, {"start": "b"}, "--start was", False),
+        ({"save_every": 2}, {}, None, None),
+        ({"train": "ab" * 32}, {"train": "b"}, "train had other conte", True),
+        ({"labels": ["a"]}, {"labels": ("a",)}, None, None),
+        (
+            {"labels": ["a"]},
+            {"labels": ["b"]},
+            "labels had other contents",
+            True,
+        ),
     ],
 )
-def test_a_flag_of_other_programs_is_recognized(flag, ours):
-    with pytest.raises(errors.InputError, match=f"you mean: {ours} [?]$"):
-        parse("--vocab_file=v", f"--{flag}=1")
+def test_effects_decide_what_a_resumed_run_may_change(
+    before, now, shown, forbids
+):
+    declared = config_flags.flags_of(Run)
+    flags = {k: v for k, v in now.items() if k in declared}
+    read = {k: v for k, v in now.items() if k not in declared}
+    earlier = config_flags.flat_values(Run()) | before
+    found = config_flags.changes(Run(**flags), read, earlier)
+    assert [x.forbids_resuming for x in found] == [forbids] * bool(shown)
+    assert all(shown in x.shown for x in found)

@@ -113,21 +113,6 @@ def resolve(name, home, **environment):
     return done.stdout.strip(), done.stderr
 
 
-def lay_out(home, files):
-    """Writes a model as the library's cache has it."""
-    folder = home / "hub" / f"models--{NAME.replace('/', '--')}"
-    snapshot = folder / "snapshots" / COMMIT
-    for name, data in files.items():
-        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
-        blob = folder / "blobs" / hashlib.sha1(data).hexdigest()
-        blob.parent.mkdir(exist_ok=True)
-        blob.write_bytes(data)
-        (snapshot / name).symlink_to(os.path.relpath(blob, snapshot))
-    (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text(COMMIT)
-    return snapshot
-
-
 @needs_library
 def test_only_what_is_read_is_downloaded_and_only_once(endpoint, tmp_path):
     environment = {"HF_ENDPOINT": endpoint.url, "HF_HUB_DISABLE_XET": "1"}
@@ -164,16 +149,6 @@ def test_other_weights_are_downloaded_if_there_are_no_safetensors(
 
 
 @needs_library
-@pytest.mark.parametrize("revision", ["", "@main", f"@{COMMIT}"])
-def test_a_cached_model_needs_no_network(revision, tmp_path):
-    snapshot = lay_out(tmp_path, FILES)
-    folder, log = resolve(
-        f"hf://{NAME}{revision}", tmp_path, HF_HUB_OFFLINE="1"
-    )
-    assert folder == str(snapshot), log
-
-
-@needs_library
 @pytest.mark.parametrize("is_offline", [False, True])
 def test_a_model_that_is_not_there_is_named_in_one_line(
     is_offline, endpoint, tmp_path
@@ -193,12 +168,6 @@ def test_the_command_for_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(errors.InputError, match="pip install huggingface_hub"):
         hub.local("hf://me/missing-package")
-
-
-@pytest.mark.parametrize("name", ["", "a/b/c", "a b", "me/x@"])
-def test_a_path_that_is_no_name_is_refused(name):
-    with pytest.raises(errors.InputError, match="the name of a model"):
-        hub.local(f"hf://{name}")
 
 
 def test_a_process_uses_one_version(monkeypatch, tmp_path):

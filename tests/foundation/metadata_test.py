@@ -29,7 +29,7 @@ class Whole:
         default_factory=dict
     )
     kind: Literal["a", "b"] = "a"
-    score: metadata.Number = 0
+    score: metadata.Finite = 0
 
     def __post_init__(self):
         """Refuses what no type can."""
@@ -44,8 +44,6 @@ def test_what_is_read_has_the_types_and_the_values_of_the_file(tmp_path):
     assert found == Whole([Part("x")], score=1)
     assert json.dumps(found.score) == "1"
     assert metadata.read_object(path, Whole)["other"] == 3
-    with pytest.raises(errors.InputError, match="a.json: unknown key 'other'"):
-        metadata.read_closed(path, Whole)
     nowhere = str(tmp_path / "b.json")
     assert metadata.read_if_present(nowhere, Whole) is None
     assert metadata.read_object(nowhere, Whole) is None
@@ -56,10 +54,10 @@ def test_what_is_read_has_the_types_and_the_values_of_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("change", "key", "expected"),
     [
-        ({"parts": None}, "parts", "array"),
-        ({"parts": [{}]}, "parts[0]", "`name`|name"),
+        ({"parts": None}, "parts", "Expected array"),
+        ({"parts": [{}]}, "parts[0]", "name"),
         ({"parts": [{"name": "x"}, {"name": 5}]}, "parts[1].name", "str"),
-        ({"parts": [{"name": "\ud800"}]}, "parts[0].name", "Unicode"),
+        ({"parts": [{"name": "\ud800"}]}, "parts[0].name", "regex"),
         ({"parts": [{"name": "x", "count": -1}]}, "parts[0].count", ">= 0"),
         ({"parts": [{"name": "x", "count": True}]}, "parts[0].count", "int"),
         ({"parts": [{"name": "x", "count": 1e3}]}, "parts[0].count", "int"),
@@ -69,7 +67,7 @@ def test_what_is_read_has_the_types_and_the_values_of_the_file(tmp_path):
         ({"sizes": {"a": 1}}, "sizes", "object"),
         ({"kind": "c"}, "kind", "'c'"),
         ({"score": "1"}, "score", "float"),
-        ({"\ud800": 1}, "", "Unicode"),
+        ({"\ud800": 1}, "", "surrogates"),
     ],
 )
 def test_the_key_and_what_was_expected_are_named(change, key, expected):

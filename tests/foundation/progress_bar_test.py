@@ -5,7 +5,6 @@ pytest tests/foundation/progress_bar_test.py
 
 import logging
 import sys
-import time
 
 import pytest
 from absl import logging as absl_logging
@@ -53,18 +52,6 @@ def test_a_line_of_the_log_begins_where_a_bar_was(monkeypatch, capsys):
         shown = capsys.readouterr().err
     # The handler may write to an earlier stderr.
     assert shown.startswith("\r  ") and "|" not in shown
-
-
-def test_only_long_work_is_announced(monkeypatch, caplog):
-    caplog.set_level(logging.INFO)
-    with progress.notice("short"):
-        pass
-    monkeypatch.setattr(progress, "_SECONDS_BEFORE_NOTICE", 0.01)
-    with progress.notice("long"):
-        deadline = time.monotonic() + 60
-        while not caplog.messages and time.monotonic() < deadline:
-            time.sleep(0.01)
-    assert caplog.messages == ["long"]
 
 
 @pytest.mark.parametrize(

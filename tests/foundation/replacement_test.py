@@ -3,8 +3,6 @@
 python -m pytest tests/foundation/replacement_test.py
 """
 
-import pytest
-
 from foundation import replacement
 
 
@@ -27,13 +25,3 @@ def test_a_function_is_replaced_only_inside():
             assert double(3) == 6
         assert double(3) == ("replaced", 6)
     assert double(3) == 6
-
-
-def test_an_error_inside_ends_the_replacement():
-    with pytest.raises(ValueError, match="wrong"), replacement.using(choose):
-        raise ValueError("wrong")
-    assert double(3) == 6
-
-
-def test_a_replaceable_function_keeps_its_name_and_docstring():
-    assert (double.__name__, double.__doc__) == ("double", "Doubles.")

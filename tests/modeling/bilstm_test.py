@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from modeling import lstm, variables
+from modeling import lstm
 
 SIZES = dict(num_layers=3, hidden_size=4, num_classes=5, size=6)
 LENGTHS = [7, 4, 1]
@@ -87,18 +87,6 @@ def test_padding_changes_nothing(is_mixed):
     np.testing.assert_allclose(numpy(padded)[:, :3], numpy(alone), atol=1e-6)
 
 
-def test_a_mix_is_the_mean_until_it_learns():
-    make = variables.Maker(stddev=1.0, seed=0)
-    mix = lstm.ScalarMix("mix", 3, make=make)
-    x = np.random.default_rng(2).standard_normal((2, 3, 4)).astype(np.float32)
-    np.testing.assert_allclose(numpy(mix(x)), x.mean(axis=1), rtol=1e-5)
-    mix.scalars.assign(np.log([1.0, 2.0, 5.0]))
-    mix.gamma.assign(3.0)
-    probabilities = np.array([1, 2, 5]) / 8
-    expected = 3 * np.einsum("bjh,j->bh", x, probabilities)
-    np.testing.assert_allclose(numpy(mix(x)), expected, rtol=1e-5)
-
-
 def test_weights_are_a_function_of_the_seed_and_have_stable_paths():
     first, second, other = (
         lstm.BiLstmTagger(is_mixed=True, seed=seed, **SIZES)
@@ -111,16 +99,3 @@ def test_weights_are_a_function_of_the_seed_and_have_stable_paths():
         assert a.path == b.path
         np.testing.assert_array_equal(numpy(a), numpy(b))
     assert np.any(numpy(first.weights[0]) != numpy(other.weights[0]))
-
-
-def test_dropout_is_keyed():
-    model = lstm.BiLstmTagger(is_mixed=True, rate=0.5, **SIZES)
-    features = {
-        "activations": np.ones((2, 3, 3, 4), np.float32),
-        "input_mask": np.ones((2, 3), np.int32),
-    }
-    seeds = [np.array([0, s], np.int32) for s in (1, 1, 2)]
-    a, b, c = (numpy(model(features, dropout_seed=s)) for s in seeds)
-    np.testing.assert_array_equal(a, b)
-    assert np.any(a != c)
-    assert np.any(a != numpy(model(features)))

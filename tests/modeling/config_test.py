@@ -33,13 +33,6 @@ def test_gelu_means_what_its_file_means_by_it(tmp_path):
     assert read(typed).hidden_act == "gelu_erf"
 
 
-@pytest.mark.parametrize("act", sorted(layers.ACTIVATIONS))
-def test_every_activation_survives_both_dialects(act):
-    one = config.BertConfig(vocab_size=30, hidden_act=act)
-    assert config.BertConfig.from_dict(one.to_dict()) == one
-    assert config.BertConfig.from_hugging_face(one.to_hugging_face()) == one
-
-
 def test_the_two_forms_of_gelu_are_the_published_ones():
     # Values of 0.5 x (1 + erf(x / sqrt 2)) and of the tanh form at 1.
     assert float(layers.ACTIVATIONS["gelu_erf"](1.0)) == pytest.approx(
@@ -135,40 +128,3 @@ def test_models_that_are_not_bert_are_refused(change):
     values = {"vocab_size": 30} | change
     with pytest.raises(errors.InputError):
         config.BertConfig.from_hugging_face(values)
-
-
-def test_every_published_size_is_there():
-    for path in SIZES:
-        one = config.BertConfig.from_json_file(path)
-        layers_, hidden, heads = (
-            int(part.split("-")[1]) for part in path.stem.split("_")[-3:]
-        )
-        assert one.num_hidden_layers == layers_
-        assert one.hidden_size == hidden == 64 * heads
-        assert one.num_attention_heads == heads
-        assert one.intermediate_size == 4 * hidden
-        assert (one.type_vocab_size, one.hidden_act) == (2, "gelu")
-
-
-def test_small_models_are_known_by_name():
-    names = [
-        f"uncased_L-{count}_H-{size}_A-{size // 64}"
-        for count in (2, 4, 6, 8, 10, 12)
-        for size in (128, 256, 512, 768)
-    ]
-    found = [config.BertConfig.of_small_model(name) for name in names]
-    base = config.BertConfig.from_json_file(CONFIGS / f"{names[-1]}.json")
-    assert found[-1] == base
-    for one in found:
-        size, count = one.hidden_size, one.num_hidden_layers
-        assert one == dataclasses.replace(
-            base,
-            hidden_size=size,
-            num_hidden_layers=count,
-            num_attention_heads=size // 64,
-            intermediate_size=4 * size,
-        )
-        name = f"uncased_L-{count}_H-{size}_A-{size // 64}"
-        assert name == names[found.index(one)]
-    for name in ("uncased_L-4_H-256_A-8", "uncased_L-3_H-256_A-4", "x"):
-        assert config.BertConfig.of_small_model(name) is None

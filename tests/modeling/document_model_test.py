@@ -55,15 +55,6 @@ def test_logits_are_those_of_the_windows_pooled(pooling, options):
 
 
 @pytest.mark.parametrize("pooling", models.WINDOW_POOLINGS)
-def test_windows_that_a_text_lacks_do_not_count(pooling):
-    features, model = _features(), _model(pooling)
-    changed = dict(features)
-    is_missing = features["input_mask"].sum(axis=2, keepdims=True) == 0
-    changed["input_ids"] = np.where(is_missing, 9, features["input_ids"])
-    np.testing.assert_array_equal(model(features), model(changed))
-
-
-@pytest.mark.parametrize("pooling", models.WINDOW_POOLINGS)
 def test_texts_of_one_window_train_as_texts_that_are_not_divided(pooling):
     features = {name: x[:, :1] for name, x in _features().items()}
     plain = {name: x[:, 0] for name, x in features.items()}

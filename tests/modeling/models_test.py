@@ -66,34 +66,6 @@ def test_every_parameter_gets_a_gradient(model_class, tiny_config, features):
             )
 
 
-@pytest.mark.parametrize("model_class", MODELS)
-def test_the_seed_decides_the_dropout(model_class, tiny_config, features):
-    model = model_class(tiny_config, **MODELS[model_class])
-    inputs = _features(model_class, features)
-
-    def logits(seed):
-        return _logits(model(inputs, dropout_seed=seed)).numpy()
-
-    np.testing.assert_array_equal(logits(SEED), logits(SEED))
-    assert not np.array_equal(logits(SEED), logits(tf.constant([3, 6])))
-    assert not np.array_equal(logits(SEED), _logits(model(inputs)).numpy())
-
-
-def test_without_masked_positions_every_position_is_scored(
-    tiny_config, features
-):
-    model = models.PretrainingModel(tiny_config)
-    gathered = model(features).masked_lm_logits
-    positions = features.pop("masked_lm_positions")
-    everywhere = np.array(model(features).masked_lm_logits)
-    assert everywhere.shape == (4, 12, 30)
-    np.testing.assert_allclose(
-        gathered,
-        np.take_along_axis(everywhere, positions[:, :, None], axis=1),
-        atol=1e-5,
-    )
-
-
 def test_the_masked_lm_head_is_tied_to_the_word_embeddings(
     tiny_config, features
 ):
@@ -108,15 +80,6 @@ def test_the_masked_lm_head_is_tied_to_the_word_embeddings(
     after = np.array(model(features).masked_lm_logits)
     changed = np.abs(after - before).max(axis=(0, 1)) > 1e-6
     assert np.flatnonzero(changed).tolist() == [unused]
-
-
-def test_a_language_model_has_no_pooler(tiny_config, features):
-    model = models.PretrainingModel(
-        tiny_config, attention="left_to_right", next_sentence=False
-    )
-    assert model.bert.pooler is None
-    assert model(features).next_sentence_logits is None
-    assert not [v for v in model.weights if "pooler" in v.path]
 
 
 def test_a_classifier_that_reads_left_to_right_has_seen_all(
@@ -157,25 +120,6 @@ def test_a_bilstm_shows_every_position_to_a_left_to_right_model(
         loss = tf.reduce_sum(tf.sin(3 * _logits(model(inputs))))
     for found in tape.gradient(loss, model.bilstm.trainable_variables):
         assert np.abs(found).max() > 0
-
-
-@pytest.mark.parametrize("model_class", TASK_MODELS)
-def test_padding_does_not_change_what_a_bilstm_reads(
-    model_class, tiny_config, features, set_weights
-):
-    options = MODELS[model_class]
-    model = set_weights(model_class(tiny_config, bilstm_size=6, **options))
-    inputs = _features(model_class, features)
-    inputs.pop("masked_lm_positions", None)
-    inputs = {name: x[..., :8] for name, x in inputs.items()}
-    width = [(0, 0)] * (inputs["input_ids"].ndim - 1) + [(0, 4)]
-    padded = {name: np.pad(x, width) for name, x in inputs.items()}
-    short, long = model(inputs), model(padded)
-    if model_class is models.QuestionAnsweringModel:
-        short, long = short.start_logits, long.start_logits[:, :8]
-    elif model_class is models.TaggingModel:
-        long = long[:, :8]
-    np.testing.assert_allclose(short, long, atol=1e-5)
 
 
 def test_a_head_does_not_change_the_encoders_start(tiny_config):

@@ -50,12 +50,6 @@ def test_every_position_sees_those_before_it(x, backwards):
     np.testing.assert_allclose(found, expected(x, backwards), rtol=1e-5)
 
 
-def test_the_last_state_has_all_its_parts(x):
-    total, count = lstm.last_state(step, start(), x)
-    np.testing.assert_allclose(total, expected(x, False)[:, -1], rtol=1e-5)
-    np.testing.assert_array_equal(count, np.full((BATCH, 1), LENGTH))
-
-
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("length", [LENGTH, None], ids=["static", "dynamic"])
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["plain", "xla"])

@@ -18,19 +18,6 @@ def draws():
     return variables.truncated_normal(SHAPE, seed=1, path="a/kernel")
 
 
-def test_the_distribution_is_a_normal_one_cut_at_two_sigma(draws):
-    n = draws.size
-    assert draws.dtype == np.float32 and draws.shape == SHAPE
-    assert np.abs(draws).max() <= 2
-    assert np.abs(draws).max() > 1.999
-    # 0.8796 is the standard deviation of what the cut leaves; mean and
-    # standard deviation are off by less than five standard errors.
-    assert abs(draws.mean()) < 5 * 0.88 / np.sqrt(n)
-    assert draws.std() == pytest.approx(0.87962566, abs=5 * 0.88 / np.sqrt(n))
-    # P(|x| < 1) of the cut distribution: 0.6827 / 0.9545.
-    assert (np.abs(draws) < 1).mean() == pytest.approx(0.71523, abs=0.006)
-
-
 def test_the_draw_is_a_function_of_seed_and_path(draws):
     def draw(seed, path):
         return variables.truncated_normal(SHAPE, seed=seed, path=path)

@@ -82,20 +82,6 @@ def test_training_has_the_papers_settings():
     assert (flags["learning_rate"], flags["num_warmup_steps"]) == (1e-4, 10_000)
 
 
-def test_systems_of_an_ensemble_take_released_checkpoints_in_turn():
-    inputs = dict(base_checkpoint="base", large_checkpoint="a,b,c")
-    assert not flags_of("2", "run_pretraining.py", **inputs)
-    flags = flags_of("2", "run_squad.py", **inputs)
-    directly = [x for x in flags if x.get("init_checkpoint") in ("a", "b", "c")]
-    squad = [x for x in directly if "do_predict" in x]
-    assert [x["init_checkpoint"] for x in squad] == [*"abcabca"]
-    assert [x["random_seed"] for x in squad] == [1, 2, 3, 4, 5, 6, 7]
-    assert len([x for x in directly if x not in squad]) == 3  # TriviaQA.
-    first, second = [x for x in flags if "ensemble_dirs" in x]
-    assert first["ensemble_dirs"].count(",") == 6
-    assert second["ensemble_dirs"].count("_triviaqa/") == 7
-
-
 def test_the_ablations_differ_only_in_what_they_name():
     trained = flags_of("5", "run_pretraining.py")
     assert len(trained) == 3  # The BiLSTM is added in fine-tuning.
@@ -120,14 +106,6 @@ def test_the_ablations_differ_only_in_what_they_name():
         *((0.8, 0.1), (1.0, 0.0), (0.8, 0.2), (0.8, 0.0), (0.0, 0.8)),
         (0.0, 1.0),
     ]
-
-
-@pytest.mark.parametrize("name", tables.TABLES)
-def test_no_command_has_longer_sequences_than_the_model(name):
-    scale = tables.SCALES["tiny"]
-    for command in tables.TABLES[name](lab("tiny")).commands().values():
-        length = command.flags.get("max_seq_length", 0)
-        assert length <= scale.model["max_position_embeddings"]
 
 
 def test_every_command_has_the_flags_that_it_is_given(repository):

@@ -5,6 +5,7 @@ python -m pytest tests/serving/model_inputs_test.py
 
 import types
 
+import encoded_texts
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,79 +13,68 @@ import tensorflow as tf
 from data import features, sequences
 from data.pretraining import instances
 from data.tokenization import vocabulary, wordpiece
+from finetuning import task as tasks
 from serving import model_inputs
 
 WORDS = types.SimpleNamespace(pad_id=0, cls_id=101, sep_id=102)
 
 
-def ragged(rng, lengths):
-    """Returns texts of these lengths as NumPy's slices and as a tensor."""
-    ids = rng.integers(200, 300, int(lengths.sum())).astype(np.int32)
-    starts = np.cumsum(lengths) - lengths
-    tensor = tf.RaggedTensor.from_row_lengths(ids, lengths)
-    return sequences.Slices(ids, starts, lengths), tensor
+TOKENIZER = types.SimpleNamespace(
+    vocabulary=types.SimpleNamespace(ids={"[CLS]": 101, "[SEP]": 102})
+)
 
 
-def some_pairs(seed=1, count=200):
+def some_texts(seed):
+    """Returns texts as lists of ids."""
     rng = np.random.default_rng(seed)
-    a, b = rng.integers(0, 12, (2, count))
-    return ragged(rng, a), ragged(rng, b)
+    return [
+        rng.integers(200, 300, length).tolist()
+        for length in rng.integers(0, 12, 200)
+    ]
+
+
+def same(graph, expected):
+    """Checks a ragged batch against sequences."""
+    assert graph.input_ids.to_list() == [x.ids for x in expected]
+    assert graph.segment_ids.to_list() == [x.segment_ids for x in expected]
 
 
 @pytest.mark.parametrize("length", [4, 9, 16, 30])
 def test_pairs_are_truncated_and_joined_alike(length):
-    (first, a), (second, b) = some_pairs()
-    room = length - 2 - (second.lengths > 0)
-    kept = sequences.truncated_lengths(first.lengths, second.lengths, room)
-    assert (sum(kept) <= room).all()
-    joined = sequences.join(
-        WORDS,
-        first._replace(lengths=kept[0]),
-        second._replace(lengths=kept[1]),
+    first, second = some_texts(1), some_texts(2)
+    graph = model_inputs.join(
+        WORDS, *(tf.ragged.constant(x) for x in (first, second)), length
     )
-    graph = model_inputs.join(WORDS, a, b, length)
-    assert (
-        joined.row_splits.tolist()
-        == graph.input_ids.row_splits.numpy().tolist()
-    )
-    for name in ("input_ids", "segment_ids"):
-        found = getattr(graph, name).values.numpy().tolist()
-        assert found == getattr(joined, name).tolist()
+    pairs = zip(first, second, strict=True)
+    same(graph, [tasks.sequence(TOKENIZER, *x, length) for x in pairs])
 
 
 def test_single_texts_are_joined_alike():
-    (first, a), _ = some_pairs()
-    joined = sequences.join(WORDS, first, None)
-    graph = model_inputs.join(WORDS, a, None, 30)
-    assert joined.input_ids.tolist() == graph.input_ids.values.numpy().tolist()
-    assert not joined.segment_ids.any()
+    first = some_texts(1)
+    graph = model_inputs.join(WORDS, tf.ragged.constant(first), None, 30)
+    same(graph, [tasks.sequence(TOKENIZER, x, (), 30) for x in first])
 
 
 def test_segments_of_pre_training_are_joined_alike():
-    (first, _), (second, _) = some_pairs()
-    rows = np.flatnonzero((first.lengths > 0) & (second.lengths > 0))
-    first, second = (
-        sequences.Slices(x.ids, x.starts[rows], x.lengths[rows])
-        for x in (first, second)
-    )
-    batch = np.zeros(len(rows), instances.INSTANCE)
-    batch["a_start"], batch["a_length"] = first.starts, first.lengths
-    # Both segments are slices of one store.
-    batch["b_start"] = len(first.ids) + second.starts
-    batch["b_length"] = second.lengths
-    store = np.concatenate([first.ids, second.ids])
+    texts = zip(some_texts(1), some_texts(2), strict=True)
+    pairs = [(a, b) for a, b in texts if a and b]
+    batch = np.zeros(len(pairs), instances.INSTANCE)
+    store = []  # Both segments are slices of one store.
+    for row, pair in zip(batch, pairs, strict=True):
+        for name, ids in zip("ab", pair, strict=True):
+            row[f"{name}_start"], row[f"{name}_length"] = len(store), len(ids)
+            store += ids
     assembled = instances.assemble(
-        lambda positions: store.take(positions, mode="clip"),
+        lambda positions: np.array(store).take(positions, mode="clip"),
         batch,
         max_seq_length=25,
         vocabulary=WORDS,
     )
-    joined = sequences.join(WORDS, first, second)
+    expected = [tasks.sequence(TOKENIZER, *pair, 25) for pair in pairs]
     is_token = assembled.input_mask > 0
-    assert assembled.lengths.tolist() == np.diff(joined.row_splits).tolist()
-    for name in ("input_ids", "segment_ids"):
-        found = getattr(assembled, name)[is_token].tolist()
-        assert found == getattr(joined, name).tolist()
+    for name, field in (("input_ids", "ids"), ("segment_ids", "segment_ids")):
+        joined = sum((getattr(x, field) for x in expected), [])
+        assert getattr(assembled, name)[is_token].tolist() == joined
 
 
 @pytest.mark.parametrize("size_weight", [0.0, 0.01])
@@ -134,7 +124,7 @@ def test_the_graph_divides_texts_in_the_same_way(second, most):
     first = [text(n) for n in (0, 5, 9, 30, 4)]
     others = second and [text(n, 2) for n in second]
     windows = features.Windows(stride=5, most=most)
-    made = features.encode(
+    made = encoded_texts.encode(
         tokenizer, first, others, max_seq_length=11, windows=windows
     )
     expected = made.batch(np.arange(5), int(made.lengths.max()))

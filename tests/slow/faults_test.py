@@ -24,7 +24,7 @@ from tests.slow import scenarios, warm
 FAULTS = int(os.environ.get("FAULTS", "6"))
 LASTING = "lasting"
 ERRORS = ("ENOSPC", "ENOSPC", "EIO", "EDQUOT", LASTING)
-TEMPORARY = r"\.[0-9a-f]{12}\.incomplete|\.tempstate|\.tmp|\.saving"
+TEMPORARY = r"\.\w{8}\.incomplete|\.tempstate|\.tmp|\.saving"
 # Arms the library in the process of the command; counts at its end.
 BEFORE = """
 import atexit, ctypes, os
@@ -104,7 +104,7 @@ def check_line(text, cause, path, folder, error):
     assert cause in line
     named = re.findall(re.escape(folder) + r"[^\s:;,'\"]*", line)
     final = re.sub(
-        r"/\.([^/]+)\.[0-9a-f]{12}\.incomplete(/(new|old|lock))?", r"/\1", path
+        r"/\.([^/]+)\.\w{8}\.incomplete(/(new|old|lock))?", r"/\1", path
     )
     final = re.sub(r"/\.saving(/|$)", r"\1", final)
     final = re.sub(r"\.tempstate\d+|/\.tmp\w+$", "", final)

@@ -89,6 +89,3 @@ def _with_gradient(function: Callable[..., tf.Tensor]) -> Callable:
         return forward(*tensors), gradients
 
     return call
-
-
-replacement.register("training", Compiler)

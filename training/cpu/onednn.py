@@ -13,8 +13,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from foundation import replacement
-
 # TensorFlow copies the constants of a graph a dozen times before its first run.
 # With the 340 MB of BERT-Base it starts 14 s later and takes 3.6 GB more, and
 # then predicts in three quarters of the time.
@@ -60,6 +58,3 @@ class Predictions:
 def _view(variable: keras.Variable) -> np.ndarray:
     """Returns a variable's value, without a copy if it is on the CPU."""
     return np.asarray(variable.value)
-
-
-replacement.register("prediction", Predictions)

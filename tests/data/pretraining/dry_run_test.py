@@ -9,7 +9,6 @@ import pathlib
 import pytest
 
 from data.pretraining import dry_run
-from foundation import errors
 from tests.data.pretraining import recipes
 
 
@@ -67,25 +66,3 @@ def test_the_sample_is_taken_from_all_files(recipe, tmp_path):
     many = dataclasses.replace(recipe, input_files=tuple(paths))
     sampled = [int(block.data) for block in dry_run._sample(many)]
     assert sampled == [0, 1, 3, 5, 7, 9, 11, 13]
-
-
-def test_an_error_names_the_users_file(recipe):
-    path = pathlib.Path(recipe.input_files[0])
-    path.write_bytes(b"Good.\n" + bytes(range(128, 256)) + b"\n")
-    with pytest.raises(errors.InputError, match=f"{path.name}:2: not UTF"):
-        dry_run.estimate(recipe)
-
-
-def test_messages_name_the_users_files(recipe):
-    path = pathlib.Path(recipe.input_files[0])
-    one = dataclasses.replace(recipe, input_files=(str(path),))
-    path.write_text("\u200b\n")
-    with pytest.raises(errors.InputError, match=f"^--input_file={path}: holds"):
-        dry_run.estimate(one)
-
-
-def test_empty_text_is_refused(recipe):
-    pathlib.Path(recipe.input_files[0]).write_text("")
-    empty = dataclasses.replace(recipe, input_files=recipe.input_files[:1])
-    with pytest.raises(errors.InputError, match="no text"):
-        dry_run.estimate(empty)

@@ -7,8 +7,6 @@ one line that names the file.
 pytest tests/data/pretraining/durability_test.py
 """
 
-import os
-
 import pytest
 
 from data import records
@@ -119,41 +117,3 @@ def test_a_damaged_file_of_a_complete_run_is_named(text, tmp_path, name):
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(errors.InputError, match=name):
         make(recipe)
-
-
-def test_nothing_of_a_killed_run_is_left(text, tmp_path, expected):
-    """Temporary files of the shards, the manifest and the vocabulary."""
-    folder = tmp_path / "out"
-    folder.mkdir()
-    for name in ("a-1.tfrecord", "a.manifest.json", "a.vocab.txt"):
-        left = folder / f".{name}.0123456789ab.incomplete"
-        left.mkdir()
-        (left / name).write_bytes(b"x")
-    make(recipe_for(text, folder, shards=4))
-    assert hashes(folder) == expected
-
-
-@pytest.mark.parametrize("removed", range(9))
-def test_a_run_killed_while_it_cleans_up_leaves_nothing(
-    text, tmp_path, monkeypatch, expected, removed
-):
-    folder = tmp_path / "out"
-    folder.mkdir()
-    recipe = recipe_for(text, folder, shards=4)
-    killed(recipe, monkeypatch, work_dir, "remove", 0)
-    for name in ("remove", "unlink", "rmdir"):
-        original = getattr(os, name)
-
-        def mortal(*arguments, original=original, **switches):
-            nonlocal removed
-            removed -= 1
-            if removed < 0:
-                raise Killed
-            return original(*arguments, **switches)
-
-        monkeypatch.setattr(os, name, mortal)
-    with pytest.raises(Killed):
-        make(recipe)
-    monkeypatch.undo()
-    make(recipe)
-    assert hashes(folder) == expected

@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 
 from data import manifest, records
-from data.pretraining import generation, work_dir
-from foundation import atomic
 from tests.data.pretraining.recipes import (
     hashes,
-    hashes_of_shards,
     make,
     parsed,
     recipe_for,
@@ -84,62 +81,6 @@ def test_the_seed_and_nothing_else_changes_the_shards(text, tmp_path):
     assert made[0] == made[1]
     for name in ("a-0.tfrecord", "a-1.tfrecord"):
         assert made[0][name] != made[2][name]
-
-
-@pytest.mark.parametrize("suffix, packed", [("", False), (".gz", True)])
-def test_a_run_stopped_at_any_write_ends_with_the_same_shards(
-    text, tmp_path, monkeypatch, suffix, packed
-):
-    """Every file operation in turn is the last one of a killed run."""
-
-    class Killed(BaseException):
-        pass
-
-    (tmp_path / "whole").mkdir()
-    make(
-        recipe_for(
-            text, tmp_path / "whole", suffix=suffix, pack_sequences=packed
-        )
-    )
-    expected = hashes(tmp_path / "whole")
-    left = [0]
-
-    def mortal(function):
-        def call(*arguments, **switches):
-            left[0] -= 1
-            if left[0] < 0:
-                raise Killed
-            return function(*arguments, **switches)
-
-        return call
-
-    for owner, name in (
-        (work_dir, "write_block"),
-        (work_dir, "join_blocks"),
-        (work_dir, "discard"),
-        (records.ShardWriter, "write"),
-        (records.ShardWriter, "__exit__"),
-        (atomic, "replace"),
-        (work_dir, "finish"),
-        (generation.manifest, "write"),
-        (generation, "_join"),
-    ):
-        monkeypatch.setattr(owner, name, mortal(getattr(owner, name)))
-    folder = tmp_path / "killed"
-    folder.mkdir()
-    recipe = recipe_for(text, folder, suffix=suffix, pack_sequences=packed)
-    deaths, finished = 0, False
-    while not finished:
-        left[0] = 4 + deaths % 9
-        try:
-            make(recipe)
-            finished = True
-        except Killed:
-            deaths += 1
-            assert set(hashes_of_shards(folder)) <= set(expected.values())
-            assert deaths < 200
-    assert deaths > 5
-    assert hashes(folder) == expected  # And no other file.
 
 
 @pytest.mark.parametrize("end, is_told", [("", True), ("\n \n", False)])

@@ -194,23 +194,6 @@ def test_random_documents_are_equally_likely_and_reach_the_whole_corpus():
     assert abs(seen - expected).max() < 5 * expected**0.5
 
 
-def test_a_single_document_pairs_with_itself():
-    found = pairs_of(corpus([[5] * 30])).instances
-    assert found["is_random"].any() and len(found) > 3
-
-
-def test_documents_of_one_sentence_are_always_random():
-    assert (pairs_of(corpus([[7]] * 5)).instances["is_random"] == 1).all()
-
-
-def test_the_draws_depend_on_the_seed_alone():
-    text = corpus(some_documents())
-    one, two, other = (
-        pairs_of(text, seed=seed).instances for seed in (3, 3, 4)
-    )
-    assert one.tobytes() == two.tobytes() != other.tobytes()
-
-
 def test_instances_are_laid_out_with_their_special_tokens():
     words = types.SimpleNamespace(pad_id=0, cls_id=101, sep_id=102)
     found = np.zeros(2, instances.INSTANCE)

@@ -4,11 +4,8 @@ pytest tests/data/pretraining/packing_test.py
 """
 
 import numpy as np
-import pytest
 
-from data import records, schema
 from data.pretraining import packing
-from data.pretraining.settings import Settings
 
 
 def rule(length=64, predictions=14, instances=4):
@@ -113,15 +110,6 @@ def test_no_row_goes_over_what_it_has_room_for():
         assert made["masked_lm_weights"].sum() == wanted.sum()
 
 
-def test_hardly_any_padding_is_left():
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(5, 128, 16384, endpoint=True)
-    room = Settings(pack_sequences=True).packing
-    wanted = np.maximum(1, np.rint(lengths * 0.15)).astype(int)
-    rows = packing.pack(lengths, wanted, room, rng)
-    assert lengths.sum() / (128 * (rows.max() + 1)) > 0.985
-
-
 def test_rows_are_in_random_order_by_the_generator_alone():
     lengths = np.tile([64, 30, 34], 100)
     made = [
@@ -132,28 +120,3 @@ def test_rows_are_in_random_order_by_the_generator_alone():
     assert (made[0] != made[2]).any()
     full = made[0][::3]  # The longest do not all come first.
     assert 60 < full.mean() < 140
-
-
-def test_packed_records_have_the_features_of_their_schema():
-    room = rule()
-    _, _, made = packed_rows(instances_of(), room)
-    kind = schema.packed_pretraining(64, 14, 4)
-    (first, *_) = records.encode(kind, made)
-    parsed = records.parse([first], kind)
-    for name, values in parsed.items():
-        np.testing.assert_array_equal(values[0], made[name][0], name)
-
-
-@pytest.mark.parametrize(
-    "length, predictions, expected",
-    [(128, 20, 23), (512, 76, 80), (512, 20, 80), (128, 1, 8), (16, 13, 13)],
-)
-def test_a_row_has_room_for_the_predictions_of_a_full_one(
-    length, predictions, expected
-):
-    room = Settings(
-        max_seq_length=length,
-        max_predictions_per_seq=predictions,
-        pack_sequences=True,
-    ).packing
-    assert room.predictions_per_row == expected

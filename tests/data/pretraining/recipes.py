@@ -81,14 +81,6 @@ def hashes(folder):
     }
 
 
-def hashes_of_shards(folder):
-    """Returns the hashes of the shards that exist."""
-    return [
-        hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.glob("a-*.tfrecord*")
-    ]
-
-
 def parsed(recipe):
     """Returns all records of a recipe, as arrays."""
     found = []

@@ -10,6 +10,7 @@ import pytest
 
 from data import records
 from data.pretraining import generation, work_dir
+from foundation import file_system
 from tests.data.pretraining import recipes
 from tests.data.pretraining.recipes import make, parsed, recipe_for
 
@@ -116,7 +117,7 @@ def test_a_finished_slice_is_not_written_again(text, tmp_path):
     with records.ShardWriter(str(path)) as writer:
         writer.write([b"finished"])
     (tmp_path / "work" / "finished").mkdir(parents=True)
-    work_dir.finish(recipe, str(path), records=1)
+    work_dir.finish(recipe, str(path), file_system.crc32(str(path)), records=1)
     task = generation.Slice(path=str(path), ranks=range(0, 9), tables=1)
     generation.write_slice(recipe, task)
     assert list(records.read(str(path))) == [b"finished"]

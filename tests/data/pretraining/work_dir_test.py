@@ -6,16 +6,11 @@ pytest tests/data/pretraining/work_dir_test.py
 """
 
 import collections
-import contextlib
-import json
-import os
 import pathlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from data import records
 from data.pretraining import generation, work_dir
 from data.tokenization import vocabulary
 from foundation import errors
@@ -82,20 +77,6 @@ def test_other_shards_are_not_overwritten(text, tmp_path):
     assert (tmp_path / "a-1.tfrecord").read_text() == "precious"
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "missing"])
-def test_a_damaged_shard_is_named(text, tmp_path, damage):
-    recipe = recipe_for(text, tmp_path)
-    make(recipe)
-    path = tmp_path / "a-1.tfrecord"
-    data = bytearray(path.read_bytes())
-    data[100] ^= damage == "flipped"
-    path.write_bytes(data[:-1] if damage == "cut" else data)
-    if damage == "missing":
-        path.unlink()
-    with pytest.raises(errors.InputError, match="a-1.tfrecord: missing, or no"):
-        make(recipe)
-
-
 def test_two_runs_cannot_use_one_directory(text, tmp_path):
     recipe = recipe_for(text, tmp_path)
     with work_dir.locked(recipe):
@@ -121,80 +102,6 @@ def test_one_document_is_refused_unless_allowed(tmp_path):
     assert made.record_count > 2 and made.totals["documents"] == 1
 
 
-@pytest.mark.parametrize("content", ["", "\n \n\n", "\u200b\n"])
-def test_text_without_a_token_is_refused(tmp_path, content):
-    path = tmp_path / "empty.txt"
-    path.write_text(content)
-    with pytest.raises(errors.InputError, match="empty.txt: holds no text"):
-        make(recipe_for(str(path), tmp_path))
-    assert not (tmp_path / "work").exists()
-
-
-def test_fewer_instances_than_shards_are_refused(tmp_path):
-    path = tmp_path / "few.txt"
-    path.write_text("a b.\n\nc d.\n")
-    with pytest.raises(
-        errors.InputError,
-        match="only 8 instances for 9 shards: .*--num_shards.*--output_file",
-    ):
-        make(recipe_for(str(path), tmp_path, shards=9))
-
-
-def test_a_full_disk_leaves_no_shard_under_a_final_name(
-    text, tmp_path, monkeypatch
-):
-    recipe = recipe_for(text, tmp_path)
-    whole = records.ShardWriter.write
-
-    def write(self, serialized):
-        if self.path.endswith("slice-00001-of-a-1.tfrecord"):
-            raise OSError(28, "No space left on device")
-        whole(self, serialized)
-
-    monkeypatch.setattr(records.ShardWriter, "write", write)
-    with pytest.raises(OSError, match="No space left"):
-        make(recipe)
-    assert [x.name for x in tmp_path.glob("a-*")] == ["a-0.tfrecord"]
-    assert not list(tmp_path.rglob("*.incomplete"))
-    monkeypatch.setattr(records.ShardWriter, "write", whole)
-    assert make(recipe).record_count > 200
-
-
-@pytest.mark.parametrize("name", ["tokens.bin", "slice-00000-of-a-0.tfrecord"])
-def test_a_full_disk_is_named_with_the_file(text, tmp_path, monkeypatch, name):
-    """Also where TensorFlow writes, whose message has no path."""
-
-    def fail(*_):
-        raise tf.errors.ResourceExhaustedError(
-            None, None, "{{function_node}}; No space left on device"
-        )
-
-    if name == "tokens.bin":
-        make_block = work_dir.write_block
-
-        def write_block(recipe, *block):
-            with contextlib.suppress(FileExistsError):
-                os.symlink("/dev/full", f"{recipe.work_dir}/{name}")
-            return make_block(recipe, *block)
-
-        monkeypatch.setattr(work_dir, "write_block", write_block)
-    else:
-        monkeypatch.setattr(records.ShardWriter, "write", fail)
-    with pytest.raises(OSError) as caught:
-        make(recipe_for(text, tmp_path))
-    assert caught.value.filename == str(tmp_path / "work" / name)
-    assert caught.value.strerror == "No space left on device"
-
-
-def test_bad_text_names_its_file_and_leaves_nothing(text, tmp_path):
-    bad = tmp_path / "bad.txt"
-    bad.write_bytes(("a b.\n" * 9).encode("utf-16"))
-    recipe = recipe_for((text, str(bad)), tmp_path)
-    with pytest.raises(errors.InputError, match="bad.txt:1: not UTF"):
-        make(recipe)
-    assert [x.name for x in tmp_path.iterdir()] == ["bad.txt"]
-
-
 def test_the_vocabulary_lies_beside_the_shards(text, tmp_path):
     recipe = recipe_for(text, tmp_path)
     made = make(recipe)
@@ -209,17 +116,6 @@ def test_the_vocabulary_lies_beside_the_shards(text, tmp_path):
         make(recipe)
 
 
-def test_packed_and_other_shards_are_not_taken_for_each_other(text, tmp_path):
-    make(recipe_for(text, tmp_path))
-    with pytest.raises(errors.InputError, match="--pack_sequences was F"):
-        make(recipe_for(text, tmp_path, pack_sequences=True))
-    other = tmp_path / "other"
-    other.mkdir()
-    make(recipe_for(text, other, pack_sequences=True))
-    with pytest.raises(errors.InputError, match="pack_sequences was T"):
-        make(recipe_for(text, other))
-
-
 def test_a_working_directory_with_files_of_others_is_refused(text, tmp_path):
     recipe = recipe_for(text, tmp_path)
     theirs = pathlib.Path(recipe.work_dir) / "thesis.txt"
@@ -228,52 +124,6 @@ def test_a_working_directory_with_files_of_others_is_refused(text, tmp_path):
     with pytest.raises(errors.InputError, match="holds thesis.txt"):
         make(recipe)
     assert theirs.read_text() == "x"
-
-
-@pytest.mark.parametrize(
-    "name", ["lock", ".recipe.json.0123456789ab.incomplete"]
-)
-def test_what_a_run_leaves_first_does_not_stop_the_next(text, tmp_path, name):
-    recipe = recipe_for(text, tmp_path)
-    left = pathlib.Path(recipe.work_dir) / name
-    left.parent.mkdir()
-    left.write_text("")
-    assert make(recipe).record_count > 0
-    assert not left.parent.exists()
-
-
-def test_a_finished_job_leaves_the_directory_of_another_alone(text, tmp_path):
-    recipe = recipe_for(text, tmp_path)
-    make(recipe)
-    theirs = pathlib.Path(recipe.work_dir) / "recipe.json"
-    theirs.parent.mkdir()
-    theirs.write_text(json.dumps({"random_seed": 2}))
-    make(recipe)
-    assert theirs.exists()
-    description = recipe.to_json()
-    theirs.write_text(json.dumps(description))
-    make(recipe)
-    assert not theirs.parent.exists()
-
-
-def test_what_could_not_be_removed_is_removed_by_the_next_run(
-    text, tmp_path, monkeypatch
-):
-    recipe = recipe_for(text, tmp_path)
-    with monkeypatch.context() as context:
-        context.setattr(work_dir.shutil, "rmtree", lambda *_, **__: None)
-        make(recipe)
-    assert pathlib.Path(recipe.work_dir).exists()
-    make(recipe)
-    assert not pathlib.Path(recipe.work_dir).exists()
-
-
-def test_another_vocabulary_is_named_without_its_digest(text, tmp_path):
-    recipe = recipe_for(text, tmp_path)
-    before = recipe.to_json() | {"vocabulary": "a" * 64}
-    with pytest.raises(errors.InputError, match="^--vocab_file had other") as e:
-        recipe.refuse_other("work", before)
-    assert "aaaa" not in str(e.value)
 
 
 def test_a_corpus_that_was_moved_is_the_same_corpus(text, tmp_path):
@@ -326,12 +176,6 @@ def test_blocks_become_documents_of_sentences(recipe):
     assert work_dir.store_counts(recipe) == {"sentences": 6}
     left = {path.name for path in pathlib.Path(recipe.work_dir).iterdir()}
     assert left == {"finished", "tokens.bin", "sentences.bin", "documents.bin"}
-
-
-def test_leading_and_repeated_boundaries_make_no_empty_documents(recipe):
-    blocks = [block([], [0, 0]), block([1, 1], [0, 1, 2]), block([3], [0, 1])]
-    starts = store_of(recipe, blocks).corpus.document_starts
-    assert starts.tolist() == [0, 1, 2, 3]
 
 
 def test_documents_are_grouped_without_a_gap(recipe):

@@ -3,28 +3,21 @@
 python -m pytest tests/data/tokenization/tokenization_test.py
 """
 
-import io
 import itertools
 import json
-import os
 import pickle
 import re
-import subprocess
-import sys
-import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from data.tokenization import __main__ as command
 from data.tokenization import (
     normalization,
     vocabulary,
     wordpiece,
     wordpiece_learner,
 )
-from foundation import config_flags
 from tests.data.tokenization import random_text
 
 SPECIAL = list(vocabulary.SPECIAL_TOKENS)
@@ -111,12 +104,6 @@ def _split(word, tokens):
     return wordpiece_learner.split_word(word, tokens) or ["[UNK]"]
 
 
-def test_a_batch_spread_over_threads_keeps_its_order(uncased, golden):
-    texts = [row["text"] for row in golden] * 100
-    tokens = [row["uncased"] for row in golden] * 100
-    assert uncased.tokenize(texts) == tokens
-
-
 def test_an_exported_graph_tokenizes_by_itself(uncased, tiny, golden, tmp_path):
     module = tf.Module()
     module.encode = tf.function(
@@ -132,43 +119,9 @@ def test_an_exported_graph_tokenizes_by_itself(uncased, tiny, golden, tmp_path):
         assert tokens == given["uncased"]
 
 
-def test_invalid_bytes_are_ignored(uncased):
-    broken = [
-        b"un\xffaffable",
-        b"he\xc3llo",
-        b"he\xe4\xb8llo",
-        b"he\xed\xa0\x80llo",
-        b"he\xf4\x90\x80\x80llo\xe4",
-    ]
-    sound = [text.decode("utf-8", "ignore") for text in broken]
-    assert uncased.tokenize(broken) == uncased.tokenize(sound)
-    assert uncased.tokenize(broken)[1] == ["hello"]
-
-
 def test_a_lone_surrogate_makes_its_word_unknown(uncased):
     tokens = uncased.tokenize(["a\ud800 fox", "\udfff"])
     assert tokens == [["[UNK]", "fox"], ["[UNK]"]]
-
-
-def test_empty_batches_and_texts(uncased):
-    assert uncased.encode([]).row_splits.tolist() == [0]
-    assert uncased.tokenize(["", " ", "\u200b"]) == [[], [], []]
-    assert uncased.encode_with_offsets([]).row_splits.tolist() == [0]
-    assert uncased.encode_with_offsets(["", "\u0301"]).starts.tolist() == []
-
-
-def test_arrays_have_the_promised_types(uncased):
-    encoding = uncased.encode(["the fox"] * 3)
-    assert encoding.ids.dtype == np.int32
-    assert encoding.row_splits.dtype == np.int64
-    assert encoding.row_splits.tolist() == [0, 2, 4, 6]
-
-
-def test_a_later_duplicate_line_gives_the_id():
-    tokens = [*SPECIAL, "the", "fox", "the", "", "##", "\u2028", "fox"]
-    lines = vocabulary.Vocabulary.from_tokens(tokens)
-    encoding = wordpiece.Tokenizer(lines).encode(["the fox the"])
-    assert encoding.ids.tolist() == [7, 11, 7]
 
 
 def test_a_tokenizer_can_be_sent_to_another_process(tiny):
@@ -251,68 +204,3 @@ def test_offsets_of_any_mixture_cover_what_the_pieces_spell(uncased, tiny):
             body = token.removeprefix("##").replace("\u03c2", "\u03c3")
             assert body in "".join(words(span))
     assert found > 500
-
-
-def test_decode_joins_continuations(uncased):
-    ids = uncased.encode(["Unaffable, hello"]).ids
-    assert uncased.decode(ids) == "unaffable , hello"
-
-
-def run_main(monkeypatch, arguments, text=b""):
-    """Runs the command in this process; returns its output."""
-    output = io.BytesIO()
-    source = io.BufferedReader(io.BytesIO(text))
-    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=source))
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output))
-    config_flags.run(
-        command.TokenizationConfig, command.main, ["tokenize", *arguments]
-    )
-    return output.getvalue()
-
-
-def test_the_command_prints_a_line_per_line(monkeypatch, tiny):
-    text = b"Unaffable fox\n\n  \r\nHello"
-    for flags in (["--do_lower_case=True"], ["--do_lower_case"], []):
-        arguments = [f"--vocab_file={tiny.path}", *flags]
-        output = run_main(monkeypatch, arguments, text)
-        assert output == b"una ##ffa ##ble fox\n\n\nhello\n"
-    for flag in ("--do_lower_case=False", "--nodo_lower_case"):
-        arguments = ["--vocab_file", tiny.path, flag]
-        output = run_main(monkeypatch, arguments, b"Hello\n")
-        assert output == b"Hello\n"
-
-
-def test_the_package_is_the_command(repository, tiny):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "data.tokenization",
-            f"--vocab_file={tiny.path}",
-        ],
-        cwd=repository,
-        env={k: v for k, v in os.environ.items() if not k.startswith("TF_")},
-        input=b"Unaffable fox",
-        capture_output=True,
-        check=True,
-    )
-    assert done.stdout == b"una ##ffa ##ble fox\n" and not done.stderr
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--vocab_file=/no/such/file"],
-        ["--vocab_file=x", "--do_lower=False"],
-        ["--vocab_file=x", "--do_lower_case=maybe"],
-        [],
-    ],
-    ids=str,
-)
-def test_bad_arguments_get_one_line_and_exit_code_2(
-    monkeypatch, capsys, arguments
-):
-    with pytest.raises(SystemExit) as exit_:
-        run_main(monkeypatch, arguments)
-    assert exit_.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1

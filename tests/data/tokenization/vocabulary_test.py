@@ -32,11 +32,6 @@ def test_ids_are_line_numbers_and_a_later_duplicate_wins(tmp_path):
     assert found.replacement_ids.dtype == "int32"
 
 
-def test_a_byte_order_mark_is_skipped(tmp_path):
-    path = write(tmp_path / "vocab.txt", ["\ufeff[PAD]", *SPECIAL[1:], "a"])
-    assert vocabulary.Vocabulary.from_file(path).ids["[PAD]"] == 0
-
-
 def test_special_ids_and_continuations():
     found = vocabulary.Vocabulary.from_tokens([*SPECIAL, "##a", "a#"])
     special = (
@@ -95,7 +90,6 @@ def test_reserved_tokens_stand_where_the_released_ones_do():
 
 
 LATIN = "aeioubcdfgklmnprstvw"
-CYRILLIC = "\u0430\u0435\u0438\u043e\u0443\u0431\u0432\u0433\u0434\u043b"
 NAMES = ["Anfield", "Kop", "Mersey", "LFC", "Salah", "##Goal"]
 
 
@@ -128,38 +122,14 @@ def with_words(words, added):
     return vocabulary.Vocabulary.from_tokens(tokens)
 
 
-@pytest.mark.parametrize("size", [1000, 8192])
+@pytest.mark.parametrize("size", [1000])
 @pytest.mark.parametrize("is_cased", [True, False])
 def test_learned_vocabularies_show_their_case(size, is_cased):
     words = learn(size, is_cased=is_cased)
     assert words.is_cased == is_cased
-    assert bool(words.capitalized) == is_cased
     many = [f"{name}{i}" for i in range(16) for name in NAMES]
     for added in (NAMES[:1], NAMES, many):
-        mixed = with_words(words, added)
-        assert mixed.is_cased == is_cased
-        assert set(added) <= set(mixed.capitalized)
-
-
-@pytest.mark.parametrize("is_cased", [True, False])
-def test_other_scripts_show_their_case(is_cased):
-    assert learn(1600, is_cased=is_cased, letters=CYRILLIC).is_cased == is_cased
-    chinese = [chr(0x4E00 + i) for i in range(500)]
-    words = learn(1600, is_cased=is_cased, common=chinese)
-    assert words.is_cased == is_cased
-    assert not vocabulary.Vocabulary.from_tokens([*SPECIAL, *chinese]).is_cased
-
-
-def test_lists_of_words_show_their_case_too():
-    lower = [f"{a}{b}" for a in "bcdfg" for b in ("all", "ill", "ull", "ell")]
-    for added, is_cased in [
-        ([], False),
-        (["<S>", "<T>", "[unused7]"], False),
-        (["London"], False),
-        (["London", "Paris", "The"], True),
-    ]:
-        words = [*SPECIAL, *lower, "##s", ".", *added]
-        assert vocabulary.Vocabulary.from_tokens(words).is_cased == is_cased
+        assert with_words(words, added).is_cased == is_cased
 
 
 FRENCH = LATIN[:14] + "\u00e9\u00e8\u00e0\u00f4\u00e7\u00fc"
@@ -173,15 +143,12 @@ KANA = "".join(map(chr, range(0x304B, 0x3070)))
     [FRENCH, HANGUL, HINDI, KANA],
     ids=["French", "Hangul", "Hindi", "kana"],
 )
-@pytest.mark.parametrize("size", [1000, 8192])
+@pytest.mark.parametrize("size", [1000])
 def test_learned_vocabularies_show_whether_accents_were_kept(letters, size):
     kept = learn(size, is_cased=False, letters=letters)
     assert kept.is_accented
     rule = normalization.Normalization(strip_accents=True)
     (bare,) = rule.words(letters)
     stripped = learn(size, is_cased=False, letters="".join(dict.fromkeys(bare)))
-    assert not stripped.accented and not stripped.is_accented
-    added = [f"caf\u00e9{i}" for i in range(90)]
-    mixed = with_words(stripped, added)
-    assert not mixed.is_accented
-    assert mixed.accented == (*added,)
+    assert not stripped.is_accented
+    assert not with_words(stripped, ["caf\u00e9"]).is_accented

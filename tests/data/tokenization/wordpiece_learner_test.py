@@ -33,13 +33,6 @@ def test_the_alphabet_comes_first_and_frequent_tokens_follow():
     assert {"new", "low"} < set(tokens[22:])
 
 
-def test_a_word_that_the_text_does_not_hold_has_tokens():
-    """Each character has both forms, as in the released vocabularies."""
-    tokens = learn({"quick": 9, "band": 9}, 20)
-    assert wordpiece_learner.split_word("qa", tokens) == ["q", "##a"]
-    assert wordpiece_learner.split_word("aq", tokens) == ["a", "##q"]
-
-
 def test_every_word_of_kept_characters_can_be_split():
     for size in (22, 30, 40):
         tokens = set(learn(WORDS, size))
@@ -48,16 +41,6 @@ def test_every_word_of_kept_characters_can_be_split():
             joined = "".join(token.removeprefix("##") for token in split)
             assert joined == word
     assert wordpiece_learner.coverage(WORDS, tokens).unknown_fraction == 0
-
-
-def test_more_tokens_split_words_into_fewer():
-    sizes = (22, 28, 34, 40)
-    fits = [
-        wordpiece_learner.coverage(WORDS, set(learn(WORDS, size)))
-        for size in sizes
-    ]
-    means = [fit.tokens_per_word for fit in fits]
-    assert means == sorted(means, reverse=True) and means[0] > means[-1]
 
 
 def test_merges_follow_recounted_pairs():
@@ -72,22 +55,11 @@ def test_merges_follow_recounted_pairs():
     assert tokens == ["ab", "abc", "de", "bc"]
 
 
-def test_the_order_of_the_words_does_not_matter():
-    backwards = dict(reversed(WORDS.items()))
-    assert learn(backwards, 30) == learn(WORDS, 30)
-
-
 def test_sizes_that_the_words_cannot_give_say_what_they_can():
     with pytest.raises(errors.InputError, match="gives 44 at most"):
         learn(WORDS, 1000)
     with pytest.raises(errors.InputError, match="107 reserved .* are 129"):
         learn(WORDS, 110, num_reserved=107)
-
-
-def test_rare_characters_are_left_to_unknown():
-    words = {"common": 1000, "rar\u00e9": 1}
-    assert "\u00e9" not in wordpiece_learner.alphabet(words, 0.999)
-    assert "\u00e9" in wordpiece_learner.alphabet(words, 1.0)
 
 
 def test_counted_words_are_the_tokenizers_words():
@@ -109,12 +81,3 @@ def test_counting_forgets_the_rarest_words_when_memory_is_short():
     counter.add(["the fox " * 5])
     counter.add([" ".join(f"w{number}" for number in range(50))])
     assert counter.counts == {"the": 5, "fox": 5}
-
-
-def test_words_that_the_tokenizer_never_splits_are_not_learned_from():
-    counter = wordpiece_learner.WordCounter(normalization.Normalization())
-    counter.add(["ab " * 3 + "x" * 200 + " " + "0a" * 5000 + "," + "y" * 201])
-    assert counter.counts == {"ab": 3, "x" * 200: 1, ",": 1}
-    assert counter.too_long == 2
-    found = wordpiece_learner.coverage({"ab": 2}, {"ab"}, counter.too_long)
-    assert found == (1.0, 0.5)

@@ -155,7 +155,7 @@ def test_a_step_calls_the_compiled_functions(monkeypatch, recompute):
             seen.append(function.__name__)
             return function
 
-    monkeypatch.setitem(replacement._makers, "training", Recorder)
+    monkeypatch.setattr(compiled_functions, "Compiler", Recorder)
     train.__wrapped__("float32", compile_functions=True, recompute=recompute)
     assert compiled_functions.COMPILED < set(seen)
     # The mask of probabilities, a second time in the backward pass.
