@@ -263,11 +263,19 @@ def open_lines(name: str) -> Lines:
         files, or STANDARD_INPUT.
 
     Raises:
-      InputError: there are no lines, or one is not UTF-8.
+      InputError: there are no lines, one is not UTF-8, or a file is a table.
     """
     opened = Lines(name, find_all(name, ["txt"]), None, "")
     if opened.paths == [STANDARD_INPUT]:
         return opened
+    for path in opened.paths:
+        if _ending(path) == "parquet":
+            raise errors.InputError(
+                f"{path}: a table, not lines of text; write its column of "
+                'texts to a file, such as "text" by: python -c "import '
+                f"pyarrow.parquet as p; print(*p.read_table('{path}')['text']"
+                ".to_pylist(), sep='\\n')\" > lines.txt"
+            )
     digest, total = hashlib.sha256(), 0
     for line in opened.read():
         digest.update(b"\n" * bool(total) + line.text.encode("utf-8"))

@@ -20,31 +20,22 @@ class Devices:
 
     Attributes:
       strategy: the devices.
+      is_chief: whether this process writes files.
+      is_multi_worker: whether several processes compute together.
       precision: float32, bfloat16 or float16.
+      dtype_policy: the Keras policy of the model's layers.
       uses_xla: whether XLA compiles the model: faster on GPUs, slower on CPUs.
         On a TPU, TensorFlow compiles the complete step by itself.
       may_compile: whether XLA may compile parts of a step on the CPU.
     """
 
     strategy: tf.distribute.Strategy
+    is_chief: bool
+    is_multi_worker: bool
     precision: str
+    dtype_policy: str
     uses_xla: bool
     may_compile: bool
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process writes files."""
-        return strategies.is_chief(self.strategy)
-
-    @property
-    def is_multi_worker(self) -> bool:
-        """Whether several processes compute together."""
-        return strategies.is_multi_worker(self.strategy)
-
-    @property
-    def dtype_policy(self) -> str:
-        """The Keras policy of the model's layers."""
-        return precision.policy(self.precision)
 
     def compiles_functions(self, num_train_steps: int) -> bool:
         """Returns whether XLA compiles parts of every step on the CPU.
@@ -116,7 +107,10 @@ def open_devices(flags: settings.Devices, output_dir: str | None) -> Devices:
     )
     devices = Devices(
         strategy=strategy,
+        is_chief=strategies.is_chief(strategy),
+        is_multi_worker=strategies.is_multi_worker(strategy),
         precision=chosen,
+        dtype_policy=precision.policy(chosen),
         uses_xla=uses_xla and "TPU" not in kinds,
         may_compile=flags.use_xla == "auto"
         and chosen == "bfloat16"

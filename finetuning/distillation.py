@@ -1,7 +1,7 @@
 """A teacher's outputs on the training set, targets beside the labels.
 
-    features = with_targets(session, features)     # predicts once
-    objective = student(session)                   # head.Student
+    teacher = open_teacher(session)
+    features = with_targets(session, teacher)      # predicts once
 
 The teacher predicts before the first step, without dropout. Its outputs are
 kept beside the run, so that a run that was killed does not wait for them:
@@ -76,14 +76,6 @@ def open_teacher(session: sessions.Session) -> given_model.GivenModel:
             flags.max_seq_length,
         )
     return teacher
-
-
-def student(session: sessions.Session) -> heads.Student:
-    """Returns the loss of a student."""
-    flags = session.flags.distillation
-    return heads.Student(
-        session.head, flags.distillation_temperature, flags.distillation_weight
-    )
 
 
 def with_targets(

@@ -256,16 +256,6 @@ class FinetuningFlags(RunFlags):
         )
 
     @property
-    def splits(self) -> Sequence[str]:
-        """The sets that the command reads: train, dev, test or others."""
-        raise NotImplementedError
-
-    @property
-    def evaluated(self) -> bool:
-        """Whether the command evaluates on the development set at its end."""
-        return False
-
-    @property
     def evaluation_batch_size(self) -> int:
         """Examples per batch of the development set."""
         return self.predict_batch_size
@@ -292,7 +282,7 @@ class EvaluatedFlags(FinetuningFlags):
 
     @property
     def splits(self) -> Sequence[str]:
-        """See FinetuningFlags."""
+        """The sets that the command reads."""
         needs_dev = self.do_eval or self.evaluates_while_training
         needed = {
             "train": self.do_train,
@@ -303,7 +293,7 @@ class EvaluatedFlags(FinetuningFlags):
 
     @property
     def evaluated(self) -> bool:
-        """See FinetuningFlags."""
+        """Whether the command evaluates on the development set at its end."""
         return self.do_eval
 
     @property

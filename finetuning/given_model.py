@@ -32,42 +32,23 @@ class GivenModel:
     """A model before it is built.
 
     Attributes:
-      start: its files: hyperparameters, tokenizer, labels, path of the weights.
+      config: the hyperparameters.
+      tokenizer: the tokenizer, of which one kind reads all texts.
+      labels: the names of the outputs; None if they have none.
+      weights: the path of the weights; None for random ones.
+      start: these and what else its files say.
       record: the journal of the directory of the weights.
       unfinished_dir: the directory of the training that has not ended and whose
         last checkpoint has the weights; None for other weights.
     """
 
+    config: BertConfig
+    tokenizer: plain_wordpiece.PlainTokenizer
+    labels: Sequence[str] | None
+    weights: str | None
     start: pretrained.Start
     record: record.RunRecord
-    unfinished_dir: str | None = None
-
-    @property
-    def config(self) -> BertConfig:
-        """The hyperparameters."""
-        return self.start.config
-
-    @property
-    def tokenizer(self) -> plain_wordpiece.PlainTokenizer:
-        """The tokenizer, of which one kind reads all texts."""
-        return self.start.tokenizer  # type: ignore[return-value]
-
-    @property
-    def labels(self) -> Sequence[str] | None:
-        """The names of the outputs; None if they have none."""
-        if self.unfinished_dir is not None:
-            return self.record.made_from.get("labels")
-        return self.start.labels
-
-    @property
-    def weights(self) -> str | None:
-        """The path of the weights; None for random ones."""
-        return self.start.init_checkpoint
-
-    @property
-    def step(self) -> int:
-        """The training step of the weights, 0 if it is unknown."""
-        return self.record.best.get("step", 0)
+    unfinished_dir: str | None
 
 
 def find(
@@ -94,7 +75,13 @@ def find(
     if flags.members and weights is None and not uses_own:
         weights = flags.members[0]
     if uses_own and not is_unfinished:
-        _warn_of_other_model(output_dir, weights)
+        real = file_system.real
+        if weights and not real(weights).startswith(real(output_dir)):
+            logging.warning(
+                "using the model in --output_dir=%s, not --init_checkpoint=%s",
+                output_dir,
+                weights,
+            )
         weights = None
     beside = own
     if weights is not None and not is_unfinished:
@@ -123,12 +110,8 @@ def find(
         max_seq_length=flags.max_seq_length,
         init_layers=flags.init_layers or (),
     )
-    model = GivenModel(
-        start=_with_plain_tokenizer(start, added_tokens),
-        record=beside,
-        unfinished_dir=output_dir if is_unfinished else None,
-    )
-    return model, flags
+    unfinished_dir = output_dir if is_unfinished else None
+    return _given(start, added_tokens, beside, unfinished_dir), flags
 
 
 def read(
@@ -156,15 +139,16 @@ def read(
         flag=flag,
         **files,
     )
-    return GivenModel(
-        start=_with_plain_tokenizer(start, ()),
-        record=record.RunRecord(folder_of(weights)),
-    )
+    return _given(start, (), record.RunRecord(folder_of(weights)), None)
 
 
-def _with_plain_tokenizer(
-    start: pretrained.Start, added_tokens: Sequence[str]
-) -> pretrained.Start:
+def _given(
+    start: pretrained.Start,
+    added_tokens: Sequence[str],
+    journal: record.RunRecord,
+    unfinished_dir: str | None,
+) -> GivenModel:
+    """Returns a model, to whose vocabulary tokens are added."""
     vocabulary = start.tokenizer.vocabulary
     if added_tokens:
         vocabulary = vocabulary.with_added(added_tokens)
@@ -173,21 +157,21 @@ def _with_plain_tokenizer(
     )
     size = max(start.config.vocab_size, len(vocabulary))
     config = dataclasses.replace(start.config, vocab_size=size)
-    return dataclasses.replace(start, tokenizer=tokenizer, config=config)
+    labels = start.labels
+    if unfinished_dir is not None:
+        labels = journal.made_from.get("labels")
+    return GivenModel(
+        config=config,
+        tokenizer=tokenizer,
+        labels=labels,
+        weights=start.init_checkpoint,
+        start=dataclasses.replace(start, tokenizer=tokenizer, config=config),
+        record=journal,
+        unfinished_dir=unfinished_dir,
+    )
 
 
 def folder_of(weights: str) -> str:
     """Returns the folder of the files beside weights."""
     folder = file_system.folder_of(hub.local(weights))
     return checkpoint_sources.snapshot(folder)
-
-
-def _warn_of_other_model(output_dir: str, given: str | None) -> None:
-    if given is not None and not file_system.real(given).startswith(
-        file_system.real(output_dir)
-    ):
-        logging.warning(
-            "using the model in --output_dir=%s, not --init_checkpoint=%s",
-            output_dir,
-            given,
-        )

@@ -9,8 +9,6 @@ from finetuning import flags as flags_lib
 from foundation import errors
 from training import optimizers, precision, step
 
-_LINES, _MOST_STEPS_PER_LINE = 50, 100  # Of metrics, in a run.
-
 
 def make_learner(
     flags: flags_lib.RunFlags,
@@ -111,8 +109,3 @@ def layer_factors(model: Any, decay: float) -> dict[str, float]:
             layer = int(path.split("/")[2].removeprefix("layer_"))
             factors[path] = decay ** (count - layer)
     return factors
-
-
-def steps_per_line(num_train_steps: int) -> int:
-    """Returns the steps between lines of metrics: 50 lines, or more."""
-    return min(max(num_train_steps // _LINES, 1), _MOST_STEPS_PER_LINE)

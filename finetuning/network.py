@@ -201,10 +201,6 @@ class Network:
         """The SHA-256 of the weights."""
         return digest_of(self.model)
 
-    def save(self, directory: str, tokenizer: wordpiece.Tokenizer) -> None:
-        """Writes a model directory that transformers reads."""
-        self.head.save(self.model, directory, tokenizer)
-
 
 def digest_of(model: Any) -> str:
     """Returns the SHA-256 of a model's weights."""

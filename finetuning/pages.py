@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from finetuning import grid, record, report
+from finetuning import record, report
 from finetuning import task as tasks
 from foundation import atomic, config_flags, file_system, hub
 from weights import checkpoint_sources
@@ -73,8 +73,7 @@ def write_report(
             for name, run in runs.items()
         ]
         shown = report.table(["run", "failed", *names], cells, minor=names[3:])
-        groups = grid.summary(grid.plan(flags), runs)
-        if flags.is_grid and groups:
+        if groups := record.summary(runs):
             statistics = [[x, *y.values()] for x, y in groups.items()]
             header = ["score of", *next(iter(groups.values()))]
             shown += report.table(header, statistics)

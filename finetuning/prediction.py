@@ -16,14 +16,13 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from absl import logging
 
 from data import features as features_lib
-from data.features import Features
 from finetuning import session as sessions
 from finetuning import task as tasks
 from foundation import atomic, config_flags, file_system, progress
@@ -31,37 +30,28 @@ from foundation import atomic, config_flags, file_system, progress
 BLOCK = 4096  # Examples, or what Task.size counts.
 _SECONDS_BETWEEN_LINES = 20.0
 _DIGITS = 32
-_Value = TypeVar("_Value")
-
-
-class Predictor(Protocol):
-    """What predicts: a network, or several as one."""
-
-    @property
-    def digest(self) -> str:
-        """Identifies the weights."""
-
-    def predict(
-        self, features: Features, batch_size: int
-    ) -> Mapping[str, np.ndarray]:
-        """Returns the outputs by name; see network.Network.predict."""
 
 
 class Block(NamedTuple):
-    """The file of some consecutive examples, and the examples to predict."""
+    """Some consecutive examples, and the file of their predictions."""
 
     path: str
-    count: int  # type: ignore[assignment]
-    encoded: tasks.Encoded | None  # None if the file is there.
+    encoded: tasks.Encoded
+    is_new: bool
 
 
 def predict(
-    session: sessions.Session, network: Predictor, split: str
+    session: sessions.Session, network: Any, split: str
 ) -> tasks.Evaluation | None:
     """Predicts a set, writes its files, and evaluates it if it has labels.
 
     Standard input is predicted to standard output. Then, and on workers that
     write nothing, there is no evaluation.
+
+    Args:
+      session: the devices and the task.
+      network: a network.Network, or what has its `digest` and `predict`.
+      split: the set.
     """
     flags, task, devices = session.flags, session.task, session.devices
     examples, batch_size = task.sets[split], flags.predict_batch_size
@@ -124,7 +114,7 @@ def predict_blocks(
     Args:
       task: encodes and decodes: a tasks.Task, or what has its `features`,
         `decode` and `size`.
-      network: a Predictor of these features.
+      network: what has the `predict` of a network.Network.
       examples: the set.
       folder: the folder of the blocks.
       made_from: JSON values that determine predictions, besides the examples.
@@ -139,19 +129,20 @@ def predict_blocks(
     """
     if is_writer:
         file_system.make_folder(folder)
-    paths, new = [], 0
+    paths = []
     most = -(-(most or BLOCK) // batch_size) * batch_size
-    with (
-        futures.ThreadPoolExecutor(1) as writer,
-        _Progress(examples) as shown,
-    ):
+    blocks = _blocks(
+        task,
+        examples,
+        most,
+        folder,
+        made_from,
+        continues=continues and is_writer,
+    )
+    with futures.ThreadPoolExecutor(1) as writer:
         written: futures.Future | None = None
-        blocks = _encoded(
-            _blocks(task, examples, most, folder, made_from),
-            continues=continues and is_writer,
-        )
-        for block in _ahead(blocks):
-            if block.encoded is not None:
+        for block in _logged(_ahead(blocks), examples):
+            if block.is_new:
                 outputs = network.predict(block.encoded.features, batch_size)
                 if written is not None:
                     written.result()  # Raises what the thread raised.
@@ -159,18 +150,9 @@ def predict_blocks(
                     written = writer.submit(
                         _write, block.path, task, block.encoded, outputs
                     )
-                new += 1
             paths.append(block.path)
-            shown.add(block.count, is_new=block.encoded is not None)
         if written is not None:
             written.result()
-    if new < len(paths):
-        logging.info(
-            "%s: %d of %d blocks were predicted by an earlier command",
-            examples.path,
-            len(paths) - new,
-            len(paths),
-        )
     return paths
 
 
@@ -186,8 +168,13 @@ def write_file(path: str, layout: tasks.Layout, paths: Sequence[str]) -> None:
     ):
         if layout.write is not None:
             layout.write(file, parts)
-        else:
-            file.writelines(_joined(layout, parts(layout.part)))
+            return
+        file.write(layout.begin)
+        between = b""
+        for part in filter(None, parts(layout.part)):
+            file.write(between + part)
+            between = layout.between
+        file.write(layout.end)
 
 
 def remove_blocks(session: sessions.Session, split: str) -> None:
@@ -229,8 +216,10 @@ def _blocks(
     most: int,
     folder: str,
     made_from: Mapping[str, Any],
-) -> Iterator[tuple[str, tasks.Encoded]]:
-    """Yields the path of each block, and its examples, not yet encoded."""
+    *,
+    continues: bool,
+) -> Iterator[Block]:
+    """Yields the blocks, those without a file encoded."""
     key = json.dumps(made_from, sort_keys=True).encode()
     source = iter(examples)
     for number in itertools.count():
@@ -244,29 +233,67 @@ def _blocks(
         for example in block:
             sha.update(tasks.content(example) + b"\n")
         name = f"{number:07d}-{sha.hexdigest()[:_DIGITS]}"
-        yield os.path.join(folder, name), tasks.Encoded(task, block)
-
-
-def _encoded(
-    blocks: Iterator[tuple[str, tasks.Encoded]], *, continues: bool
-) -> Iterator[Block]:
-    """Yields the blocks, encoded if their file is not there."""
-    for path, encoded in blocks:
-        count = len(encoded.examples)
-        if continues and _is_complete(path):
-            yield Block(path, count, None)
-        else:
+        path, encoded = os.path.join(folder, name), tasks.Encoded(task, block)
+        is_new = not (continues and _is_complete(path))
+        if is_new:
             _ = encoded.features  # In this thread.
-            yield Block(path, count, encoded)
+        yield Block(path, encoded, is_new)
 
 
-def _ahead(values: Iterator[_Value]) -> Iterator[_Value]:
-    """Yields the values; a thread computes the next one meanwhile."""
+def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
+    """Yields the blocks; a thread prepares the next one meanwhile."""
     with futures.ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(next, values, None)
-        while (value := pending.result()) is not None:
-            pending = pool.submit(next, values, None)
-            yield value
+        pending = pool.submit(next, blocks, None)
+        while (block := pending.result()) is not None:
+            pending = pool.submit(next, blocks, None)
+            yield block
+
+
+def _logged(
+    blocks: Iterator[Block], examples: tasks.Examples
+) -> Iterator[Block]:
+    """Yields the blocks; logs speed and time left, and a line at the end.
+
+    The first new block includes the compilation of the model: it has no part
+    in the speed.
+    """
+    began = shown = now = time.monotonic()
+    count = old = num_blocks = timed = 0
+    timed_from: float | None = None
+    is_stream = examples.path == tasks.STANDARD_INPUT
+    total = 0 if is_stream else examples.summary.count
+
+    def line() -> str:
+        text = f"{examples.path}: {count:,} examples predicted"
+        if timed and timed_from is not None:
+            rate = timed / max(now - timed_from, 1e-9)
+            text += f", {rate:,.4g} per second"
+            if count < total:
+                left = progress.duration((total - count) / rate)
+                text += f", {left} left"
+        return f"{text}, in {progress.duration(now - began)}"
+
+    for block in blocks:
+        yield block
+        now, size = time.monotonic(), len(block.encoded.examples)
+        count, num_blocks = count + size, num_blocks + 1
+        if not block.is_new:
+            old += 1
+        elif timed_from is None:
+            timed_from = now
+        else:
+            timed += size
+        if now - shown > _SECONDS_BETWEEN_LINES:
+            shown = now
+            logging.info("%s", line())
+    logging.info("%s", line())
+    if old:
+        logging.info(
+            "%s: %d of %d blocks were predicted by an earlier command",
+            examples.path,
+            old,
+            num_blocks,
+        )
 
 
 def _write(
@@ -290,61 +317,3 @@ def _is_complete(path: str) -> bool:
 def _read(path: str, part: str) -> bytes:
     data = file_system.read(path)[hashlib.sha256().digest_size :]
     return msgspec.msgpack.decode(data, type=dict[str, bytes]).get(part, b"")
-
-
-def _joined(layout: tasks.Layout, parts: Iterator[bytes]) -> Iterator[bytes]:
-    yield layout.begin
-    is_first = True
-    for part in parts:
-        if part and not is_first:
-            yield layout.between
-        is_first = is_first and not part
-        yield part
-    yield layout.end
-
-
-class _Progress:
-    """Logs speed and time left now and then, and a line at the end.
-
-    The first block includes the compilation of the model: it has no part in
-    the speed.
-    """
-
-    def __init__(self, examples: tasks.Examples):
-        self._name, self._total = examples.path, None
-        if examples.path != tasks.STANDARD_INPUT:
-            self._total = examples.summary.count
-        self._count = self._new = self._timed = 0
-        self._began = self._shown = self._timed_from = time.monotonic()
-
-    def __enter__(self) -> "_Progress":
-        """Begins."""
-        return self
-
-    def add(self, count: int, *, is_new: bool) -> None:
-        """Counts the examples of a block."""
-        now = time.monotonic()
-        self._count += count
-        if is_new:
-            self._timed += count if self._new else 0
-            self._timed_from = self._timed_from if self._new else now
-            self._new += count
-        if now - self._shown > _SECONDS_BETWEEN_LINES:
-            self._shown = now
-            logging.info("%s", self._line())
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        """Logs the last line, unless there was an error."""
-        if kind is None:
-            logging.info("%s", self._line())
-
-    def _line(self) -> str:
-        now = time.monotonic()
-        line = f"{self._name}: {self._count:,} examples predicted"
-        if self._timed:
-            rate = self._timed / max(now - self._timed_from, 1e-9)
-            line += f", {rate:,.4g} per second"
-            if self._total is not None and self._count < self._total:
-                left = (self._total - self._count) / rate
-                line += f", {progress.duration(left)} left"
-        return f"{line}, in {progress.duration(now - self._began)}"

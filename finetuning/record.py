@@ -9,18 +9,26 @@
                      "by_label": []}},                   of the model there
      "sets": {"test": {"path": ..., "digest": ..., "examples": 408}}}
 
+A grid has several learning rates, batch sizes, numbers of epochs or seeds. Its
+runs are in output_dir/runs/NAME; a single run is in output_dir itself. The name
+has all of these settings, so a grid that is extended finds the runs that it has
+trained already.
+
 A run is among "runs" when it has ended and its model, if it is the best, is
 written: save the model, then the journal, then remove the checkpoints. Killed
 anywhere, the same command continues from what the journal says.
 """
 
+import dataclasses
 import fcntl
+import itertools
 import math
 import os
 import socket
+import statistics
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TextIO
 
 from absl import logging
@@ -29,6 +37,7 @@ from foundation import atomic, config_flags, errors, file_system, metadata
 from weights import task_files
 
 NAME, LOCK = task_files.JOURNAL, ".training.lock"
+_KEYS = ("flags", "made_from", "runs", "best", "evaluations", "sets")
 RUNS = "runs"  # The folder of the runs of a grid.
 SCORE = "score"  # The metric by which runs are compared.
 _POINTER = "checkpoint"  # TensorFlow's file that names the last one.
@@ -40,50 +49,36 @@ _AXES = (
     "random_seed",
     "num_seeds",
 )
+_SEED = "_seed"  # Between a run's group and its seed.
 _LOCKS: dict[str, TextIO] = {}  # The files that this process has locked.
 
 
 class RunRecord:
-    """The journal of a directory; read once, written at each change."""
+    """The journal of a directory; read once, written at each change.
+
+    Attributes:
+      flags: the flags of the training, {} without one.
+      made_from: what the training has read: digests, labels, sizes.
+      runs: the results of the runs that have ended, by name.
+      best: the run whose weights the directory has, and their step.
+      evaluations: what is known of the model in the directory, by set.
+      sets: the sets that the model was trained on and has predicted.
+    """
+
+    flags: Mapping[str, Any]
+    made_from: Mapping[str, Any]
+    runs: Mapping[str, Mapping[str, Any]]
+    best: Mapping[str, Any]
+    evaluations: Mapping[str, Mapping[str, Any]]
+    sets: Mapping[str, Mapping[str, Any]]
 
     def __init__(self, directory: str, *, is_chief: bool = True):
         """Reads the journal, if there is one; only the chief ever writes."""
-        self.directory = directory
-        self.is_chief = is_chief
+        self.directory, self.is_chief = directory, is_chief
         self._path = os.path.join(directory, NAME)
-        self._values: dict[str, Any] = (
-            metadata.read_if_present(self._path, metadata.Object) or {}
-        )
-
-    @property
-    def flags(self) -> Mapping[str, Any]:
-        """The flags of the training, {} without one."""
-        return self._values.get("flags", {})
-
-    @property
-    def made_from(self) -> Mapping[str, Any]:
-        """What the training has read: digests, labels, sizes."""
-        return self._values.get("made_from", {})
-
-    @property
-    def runs(self) -> Mapping[str, Mapping[str, Any]]:
-        """The results of the runs that have ended, by name."""
-        return self._values.get("runs", {})
-
-    @property
-    def best(self) -> Mapping[str, Any]:
-        """The run whose weights the directory has, and their step."""
-        return self._values.get("best", {})
-
-    @property
-    def evaluations(self) -> Mapping[str, Mapping[str, Any]]:
-        """What is known of the model in the directory, by set."""
-        return self._values.get("evaluations", {})
-
-    @property
-    def sets(self) -> Mapping[str, Mapping[str, Any]]:
-        """The sets that the model was trained on and has predicted."""
-        return self._values.get("sets", {})
+        stored = metadata.read_if_present(self._path, metadata.Object) or {}
+        for key in _KEYS:
+            setattr(self, key, stored.get(key, {}))
 
     def begin(
         self, flags: Any, made_from: Mapping[str, Any], *, goes_on: bool = False
@@ -119,7 +114,7 @@ class RunRecord:
                 "a training that began so; take another --output_dir"
             )
         values = config_flags.flat_values(flags)
-        self._write(flags=values, made_from=dict(made_from))
+        self.write(flags=values, made_from=dict(made_from))
 
     @property
     def _has_begun(self) -> bool:
@@ -138,13 +133,10 @@ class RunRecord:
           result: "step", "seconds", "values" by name, and why it "failed" or
             "". If it is the best, the directory has its weights.
         """
-        best = self.best
-        changes: dict[str, Any] = {}
         if self.is_best(run, result):
-            best = {"run": run, "step": result["step"]}
-            changes["evaluations"] = {}  # They are of another model.
-        runs = {**self.runs, run: dict(result)}
-        self._write(runs=runs, best=best, **changes)
+            self.best = {"run": run, "step": result["step"]}
+            self.evaluations = {}  # They are of another model.
+        self.write(runs={**self.runs, run: dict(result)})
 
     def is_best(self, run: str, result: Mapping[str, Any]) -> bool:
         """Returns whether no other run that has ended is as good."""
@@ -156,29 +148,22 @@ class RunRecord:
             if name != run and not other["failed"]
         )
 
-    def check_any(self, runs: Iterable[str]) -> None:
-        """Raises InputError with the first reason if all these have failed."""
-        reasons = [self.runs[run]["failed"] for run in runs]
-        if all(reasons):
-            raise errors.InputError(reasons[0])
-
-    def remember(self, values: Mapping[str, Any]) -> None:
-        """Adds flags for later commands, such as a threshold."""
-        self._write(flags={**self.flags, **values})
-
     def note_set(self, split: str, **values: Any) -> None:
         """Notes a set that the model was trained on, or has predicted."""
-        self._write(sets={**self.sets, split: values})
+        self.write(sets={**self.sets, split: values})
 
     def note_evaluation(self, split: str, **values: Any) -> None:
         """Notes an evaluation of the model in the directory."""
-        self._write(evaluations={**self.evaluations, split: values})
+        self.write(evaluations={**self.evaluations, split: values})
 
-    def _write(self, **changes: Any) -> None:
-        self._values = {**self._values, **changes}
+    def write(self, **values: Mapping[str, Any]) -> None:
+        """Writes the journal with other values of these attributes."""
+        vars(self).update(values)
         if self.is_chief:
             file_system.make_folder(self.directory)
-            atomic.write_json(self._path, self._values)
+            known = {key: getattr(self, key) for key in _KEYS}
+            known = {key: value for key, value in known.items() if value}
+            atomic.write_json(self._path, known)
 
 
 def _score(result: Mapping[str, Any]) -> float:
@@ -221,3 +206,88 @@ def lock(directory: str) -> None:
             f"{socket.gethostname()}, since {time.strftime('%F %T')})\n"
         )
         file.flush()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a grid, or the only one.
+
+    Attributes:
+      name: the run in the journal and in names of folders.
+      learning_rate: the peak learning rate.
+      batch_size: examples per training step, over all replicas.
+      epochs: passes over the training set.
+      seed: seed of weights, dropout and the order of the examples.
+      directory: directory of its checkpoints and metrics.
+    """
+
+    name: str
+    learning_rate: float
+    batch_size: int
+    epochs: float
+    seed: int
+    directory: str
+
+
+def plan(flags: Any) -> list[Run]:
+    """Returns the runs of a command, usually one; `flags` has their axes."""
+    seeds = range(flags.random_seed, flags.random_seed + flags.num_seeds)
+    runs = []
+    for learning_rate, seed, batch_size, epochs in itertools.product(
+        flags.learning_rate,
+        seeds,
+        flags.train_batch_size,
+        flags.num_train_epochs,
+    ):
+        group = f"lr{learning_rate!r}_batch{batch_size}_epochs{float(epochs)!r}"
+        name, directory = f"{group}{_SEED}{seed}", flags.output_dir
+        if flags.is_grid:
+            directory = os.path.join(directory, RUNS, name)
+        runs.append(
+            Run(
+                name=name,
+                learning_rate=learning_rate,
+                batch_size=batch_size,
+                epochs=epochs,
+                seed=seed,
+                directory=directory,
+            )
+        )
+    return runs
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns the results of runs, by their names, as lines of text.
+
+    A line for each run, with its metrics or why it failed; then for each group
+    of runs that differ in their seeds the statistics of the score.
+    """
+    lines = []
+    for name, result in results.items():
+        values = [f"{k}={x:.4f}" for k, x in result["values"].items()]
+        lines.append(f"{name}  {result['failed'] or '  '.join(values)}")
+    for group, statistic in summary(results).items():
+        texts = [f"{name} {x:.4f}" for name, x in statistic.items()]
+        lines.append(f"{group}  score: {', '.join(texts)}")
+    return "\n".join(lines) + "\n"
+
+
+def summary(
+    results: Mapping[str, Mapping[str, Any]],
+) -> dict[str, dict[str, float]]:
+    """Returns statistics of the scores of runs that differ in their seeds."""
+    groups: dict[str, list[float]] = {}
+    for name, result in results.items():
+        if not result["failed"]:
+            scores = groups.setdefault(name.rpartition(_SEED)[0], [])
+            scores.append(result["values"].get(SCORE, math.nan))
+    return {
+        group: {
+            "best": max(scores),
+            "mean": statistics.fmean(scores),
+            "median": statistics.median(scores),
+            "deviation": statistics.stdev(scores),
+        }
+        for group, scores in groups.items()
+        if len(scores) > 1
+    }

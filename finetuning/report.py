@@ -193,7 +193,11 @@ def table(
 def _shown(column: Sequence[Any]) -> list[str | Markup]:
     """Returns the texts of a column, all numbers with the same decimals."""
     values = [x["value"] if isinstance(x, Mapping) else x for x in column]
-    floats = [x for x in values if _is_number(x) and not _is_integer(x)]
+    floats = [
+        x
+        for x in values
+        if _is_number(x) and not isinstance(x, numbers.Integral)
+    ]
     decimals = _decimals(floats)
     return [
         _number(x, decimals) if _is_number(x) else escape(x) for x in values
@@ -212,10 +216,6 @@ def _decimals(values: Sequence[float]) -> int | None:
     return 3 if is_mixed or not magnitudes or max(magnitudes) < 10 else 2
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral)
-
-
 def _is_number(value: Any) -> bool:
     if isinstance(value, Mapping):
         return True
@@ -223,7 +223,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(value: Any, decimals: int | None) -> str:
-    if _is_integer(value):
+    if isinstance(value, numbers.Integral):
         return f"{value:,}"
     return f"{value:.3g}" if decimals is None else f"{value:,.{decimals}f}"
 

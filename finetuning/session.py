@@ -29,8 +29,10 @@ class Session:
     Attributes:
       flags: the flags.
       task: the task with its sets.
+      head: the head of the task.
       devices: the devices.
       record: the journal of --output_dir.
+      is_writer: whether this process writes the files of the command.
     """
 
     def __init__(self, flags: Any, task: task.Task):
@@ -50,22 +52,13 @@ class Session:
         parts = flags.loop.gradient_accumulation_steps
         for size in flags.train_batch_size if flags.do_train else ():
             self.devices.check_batch_sizes(parts, train_batch_size=size)
+        self.is_writer = self.devices.is_chief and not flags.loop.dry_run
         self.record = record.RunRecord(
-            flags.output_dir,
-            is_chief=self.devices.is_chief and not flags.loop.dry_run,
+            flags.output_dir, is_chief=self.is_writer
         )
+        self.head = task.head()
         # The evaluations of the best weights and of the last, by their step.
         self._evaluations: dict[Any, Any] = {}
-
-    @property
-    def is_writer(self) -> bool:
-        """Whether this process writes the files of the command."""
-        return self.record.is_chief
-
-    @functools.cached_property
-    def head(self) -> heads.Head:
-        """The head of the task."""
-        return self.task.head()
 
     def build(
         self,
@@ -96,7 +89,7 @@ class Session:
         network = self.build(self.flags.random_seed)
         if model.unfinished_dir is None:
             network.load(model.weights, self.task.tokenizer)
-            return network, model.step
+            return network, model.record.best.get("step", 0)
         step = network.restore(model.unfinished_dir)
         logging.info(
             "using the checkpoint of step %d in %s, whose training has not "
@@ -109,51 +102,53 @@ class Session:
     @functools.cached_property
     def made_from(self) -> dict[str, Any]:
         """What a training reads: digests of sets and weights, settings."""
-        model, task, teacher = (
-            self.task.model,
-            self.task,
-            self.flags.distillation.teacher_dir,
-        )
         digests = {
             split: examples.summary.digest
-            for split, examples in task.sets.items()
+            for split, examples in self.task.sets.items()
             if not split.startswith("test")
         }
-        if model.weights is not None:
-            digests["init_checkpoint contents"] = checkpoint_sources.digest(
-                model.weights
-            )
-        if teacher is not None:
-            digests["teacher_dir contents"] = checkpoint_sources.digest(teacher)
+        weights = {
+            "init_checkpoint contents": self.task.model.weights,
+            "teacher_dir contents": self.flags.distillation.teacher_dir,
+        }
         return {
             **digests,
-            "tokenizer": features_lib.tokenizer_recipe(task.tokenizer),
+            **{
+                name: checkpoint_sources.digest(path)
+                for name, path in weights.items()
+                if path is not None
+            },
+            "tokenizer": features_lib.tokenizer_recipe(self.task.tokenizer),
             "precision in fact": self.devices.precision,
-            **task.settings,
+            **self.task.settings,
         }
 
     def features(self, split: str) -> features_lib.Features:
         """Returns the features of a set with targets.
 
-        They are kept as records in --output_dir, unless a record cannot hold
-        an example, and made again when something has changed.
+        They are kept as records in --output_dir, if the task has a schema for
+        them, and made again when something has changed.
         """
         task, examples = self.task, self.task.sets[split]
-        has_records = task.has_records(split) and self.is_writer
+
+        def make() -> features_lib.Features:
+            encoded = ((example, task.encode(example)) for example in examples)
+            return task.features(encoded, with_targets=True)
+
+        schema = task.records(split)
+        if schema is None or not self.is_writer:
+            return make()
         kind, _, suffix = split.partition("_")
         cache = features_lib.FeatureCache(
-            self.flags.output_dir if has_records else None,
+            self.flags.output_dir,
             "_".join(filter(None, [_RECORDS[kind], suffix])),
-            task.records_of(split),
+            schema,
             task.tokenizer,
             {"examples": examples.summary.digest, **task.settings},
         )
         features = cache.read()
         if features is None:
-            features = task.features(
-                ((example, task.encode(example)) for example in examples),
-                with_targets=True,
-            )
+            features = make()
             cache.write(features)
         return features
 
@@ -189,10 +184,9 @@ class Session:
         kept = self._evaluations
         if trained in kept:
             return kept[trained]
-        sets = [encoded.features for encoded in self._dev.values()]
-        num_tokens = sum(int(features.sizes.sum()) for features in sets)
-        weights_change = is_training and num_tokens < _FEW_TOKENS
-        first, values = None, dict[str, float]()
+        tokens = sum(int(x.features.sizes.sum()) for x in self._dev.values())
+        weights_change = is_training and tokens < _FEW_TOKENS
+        found, values = [], dict[str, float]()
         for split, encoded in self._dev.items():
             features = network.head.prepare(
                 network, encoded.features, self.flags.predict_batch_size, split
@@ -202,18 +196,16 @@ class Session:
                 self.flags.evaluation_batch_size,
                 weights_change=weights_change,
             )
-            found = self.task.evaluate(self.task.sets[split], encoded, outputs)
-            if first is None:
-                first, values = found, dict(found.values)
-                continue
-            suffix = split.partition("_")[2]
+            examples = self.task.sets[split]
+            found.append(self.task.evaluate(examples, encoded, outputs))
+            prefix = f"{split}_".removeprefix("dev_")
             values |= {
-                f"{suffix}_{name}": value
-                for name, value in found.values.items()
-                if name != record.SCORE  # Runs are compared by the first.
+                f"{prefix}{name}": value
+                for name, value in found[-1].values.items()
+                # Runs are compared by the first.
+                if not prefix or name != record.SCORE
             }
-        assert first is not None
-        evaluation = task.Evaluation(**{**vars(first), "values": values})
+        evaluation = task.Evaluation(**{**vars(found[0]), "values": values})
         # Another graph may round otherwise while the weights change.
         if trained is not None and not weights_change:
             scores = {x: kept[x].values[record.SCORE] for x in kept}
@@ -229,8 +221,6 @@ class Session:
 
         Those of development sets go to eval_results.txt and report.html.
         """
-        from finetuning import pages  # Matplotlib takes a second.
-
         is_dev, values = split.startswith("dev"), evaluation.values
         if values:
             logging.info(
@@ -255,9 +245,11 @@ class Session:
             path = os.path.join(self.flags.output_dir, name)
             atomic.write_bytes(path, data)
         if evaluation.found:
-            self.record.remember(evaluation.found)
+            self.record.write(flags={**self.record.flags, **evaluation.found})
         self.note_set(split)
         if is_dev and values:
+            from finetuning import pages  # Matplotlib takes a second.
+
             pages.write_report(self.record, self.task, evaluation, step)
         if self.record.best:  # The model was trained here.
             if values:
@@ -279,14 +271,13 @@ class Session:
     def note_set(self, split: str, **facts: Any) -> None:
         """Notes in the journal what a set is, and further facts of it."""
         examples = self.task.sets[split]
-        digest = examples.summary.digest
-        before = self.record.sets.get(split, {})
-        if before.get("digest") != digest:
-            before = {}
         now = {
             "path": examples.path,
-            "digest": digest,
+            "digest": examples.summary.digest,
             "examples": examples.summary.count,
             **facts,
         }
-        self.record.note_set(split, **{**before, **now})
+        before = self.record.sets.get(split, {})
+        if before.get("digest") == now["digest"]:
+            now = {**before, **now}
+        self.record.note_set(split, **now)

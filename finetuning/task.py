@@ -1,7 +1,7 @@
 """What a kind of fine-tuning is: Examples, Task, Evaluation.
 
     file --open--> Examples --encode--> sequences --features--> batches
-    labels --find_labels, target--> targets
+    labels --find_labels, targets--> targets
     outputs --decode--> lines of files --finish--> Evaluation
 
 A new kind is a subclass of Task that overrides what differs, and a Head; see
@@ -16,6 +16,7 @@ import functools
 import hashlib
 import itertools
 import json
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -132,6 +133,26 @@ class Layout(NamedTuple):
     ) = None
 
 
+def write_npz(
+    file: BinaryIO,
+    arrays: Mapping[str, tuple[str, Sequence[int], Iterable[bytes]]],
+) -> None:
+    """Writes the file that np.savez would, in the memory of one part.
+
+    Args:
+      file: the file.
+      arrays: name -> dtype, shape and the parts of the data.
+    """
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, (dtype, shape, parts) in arrays.items():
+            header = {"descr": dtype, "fortran_order": False}
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array_header_1_0(
+                    entry, header | {"shape": tuple(shape)}
+                )
+                entry.writelines(parts)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """What a complete set of predictions tells.
@@ -168,7 +189,7 @@ class Task:
       added_tokens: tokens that are added to vocabulary and embeddings.
       sequences: what several sequences of an example are: rows of their own,
         windows whose outputs the model pools, or choices.
-      record: the schema of a target of an example.
+      cuts: whether what is longer than a sequence is cut.
       token_inputs: further values of each token, attributes of the sequences.
       token_targets: targets that have a value for each token.
     """
@@ -179,7 +200,7 @@ class Task:
     datasets: Sequence[str] = ()
     added_tokens: Sequence[str] = ()
     sequences: Literal["rows", "windows", "choices"] = "rows"
-    record = schema.LABEL
+    cuts = True
     token_inputs: Sequence[str] = ()
     token_targets: Sequence[str] = ()
 
@@ -205,11 +226,6 @@ class Task:
                 self.show(split)
 
     @property
-    def cuts(self) -> bool:
-        """Whether what is longer than a sequence is cut."""
-        return self.sequences != "windows"
-
-    @property
     def dev_sets(self) -> list[str]:
         """The development sets; runs are compared by the first."""
         return [x for x in self.sets if x.startswith("dev")]
@@ -230,28 +246,11 @@ class Task:
         raise NotImplementedError
 
     def find_labels(self) -> Sequence[str]:
-        """Returns the names of the outputs.
+        """Returns the names of the outputs, () if they have none.
 
         They are those of the training set, or of the trained model.
         """
-        known = self.model.labels
-        if not self.flags.do_train:
-            if known is None:
-                raise errors.InputError(
-                    f"{self.model.weights}: its outputs have no names, so it "
-                    "was not trained for this task; --do_train"
-                )
-            return known
-        labels = self.sets["train"].summary.labels
-        if None in labels or len(labels) < 2:
-            raise errors.InputError(
-                f"{self.sets['train'].path}: needs two labels at least, and a "
-                "label in each row"
-            )
-        found = sorted(labels)
-        # The order of a model that has the same labels already: its output
-        # layer goes on learning.
-        return known if known and sorted(known) == found else found
+        return ()
 
     def encode(self, example: Any) -> Sequence[Any]:
         """Returns the sequences of an example: the only way from text to ids.
@@ -261,28 +260,14 @@ class Task:
         """
         raise NotImplementedError
 
-    def target(self, example: Any) -> Any:
-        """Returns what the loss needs of a label.
-
-        Raises:
-          InputError: the label is unknown.
-        """
-        if example.label not in self.labels:
-            raise errors.InputError(
-                f"{example.where}: label {example.label!r} is none of: "
-                f"{errors.listed(self.labels)}"
-            )
-        return self.labels.index(example.label)
-
     def check(self, example: Any) -> None:
         """Raises InputError for an example that cannot be learned."""
-        self.target(example)
 
     def targets(
         self, example: Any, sequences: Sequence[Any]
     ) -> Sequence[Mapping[str, Any]]:
         """Returns the targets of each row of an example, by feature."""
-        return [{"label_ids": np.atleast_1d(self.target(example))}]
+        return ()
 
     def epoch_size(self, features: Features) -> int:
         """Returns how many examples an epoch counts."""
@@ -292,18 +277,12 @@ class Task:
         """Returns how many of the examples of a block an example counts."""
         return 1
 
-    def has_records(self, split: str) -> bool:
-        """Returns whether the features of a set are kept as records."""
-        return self.sequences != "windows"  # A record has one sequence.
+    def records(self, split: str) -> schema.Schema | None:
+        """Returns the schema of train.tf_record, in which features are kept.
 
-    @property
-    def records(self) -> schema.Schema:
-        """The schema of train.tf_record."""
-        return schema.classification(self.flags.max_seq_length, self.record)
-
-    def records_of(self, split: str) -> schema.Schema:
-        """Returns the schema of the records of a set."""
-        return self.records
+        None: they are made again by each command.
+        """
+        return None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -350,20 +329,16 @@ class Task:
                 dense[name] = np.array(rows)
         splits = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         windows = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        num_choices = counts[0] if self.sequences == "choices" and counts else 0
         features = Features(
             row_splits=splits,
             ragged=ragged,
             dense=dense,
-            num_choices=self._num_choices(counts),
+            num_choices=num_choices if num_choices > 1 else 0,
             window_splits=windows if self.sequences == "windows" else None,
         )
         self.model.start.check_segments(features)
         return features
-
-    def _num_choices(self, counts: Sequence[int]) -> int:
-        """Returns the sequences of each example; 0 for single ones."""
-        is_one = self.sequences != "choices" or not counts or counts[0] == 1
-        return 0 if is_one else counts[0]
 
     # What was read, as it was understood.
 
@@ -392,17 +367,25 @@ class Task:
         sequences = self.encode(example)
         if not sequences:
             return "no tokens"
-        names = self.tokenizer.vocabulary.tokens
-        tokens = [names[i] for i in sequences[0].ids[:_MOST_TOKENS_SHOWN]]
-        rest = len(sequences[0].ids) - len(tokens)
-        text = " ".join(tokens) + (f" ... ({rest} more)" if rest else "")
-        if len(sequences) > 1:
-            text += f"; {len(sequences) - 1} more {self.sequences}"
+        names, more = self.tokenizer.vocabulary.tokens, len(sequences) - 1
+        shown = sequences if self.sequences == "choices" else sequences[:1]
+        ids = [i for one in shown for i in one.ids]
+        text = " ".join(names[i] for i in ids[:_MOST_TOKENS_SHOWN])
+        if (rest := len(ids) - _MOST_TOKENS_SHOWN) > 0:
+            text += f" ... ({rest} more)"
+        if more and len(shown) == 1:
+            text += f"; {more} more windows"
         label = example.label
+        if isinstance(label, tuple):
+            label = ", ".join(label) or "none"
+        elif isinstance(label, float):
+            label = f"{label:.4g}"
         return text if label is None else f"{text}; label {label}"
 
     def shares(self, summary: Summary) -> str:
-        """Returns the most frequent labels with their shares."""
+        """Returns the most frequent labels with their shares, or the values."""
+        if isinstance(summary.first.label, float):
+            return spread(summary.labels)
         common = summary.labels.most_common(_MOST_LABELS_SHOWN)
         total = summary.labels.total()
         texts = [
@@ -431,8 +414,8 @@ class Task:
         full = sum(len(x) == longest for x in sample)
         if full and self.cuts:
             yield (
-                f"{100 * full / len(sample):.1f} % of its sequences have "
-                f"--max_seq_length={longest} tokens: longer ones are cut"
+                f"{100 * full / len(sample):.1f} % of its texts reach "
+                f"--max_seq_length={longest} tokens; what is longer is cut"
             )
 
     # With TensorFlow.
@@ -497,6 +480,13 @@ class Task:
 
     def end(self, network: Any) -> None:
         """Does what else the command is to do with the network at its end."""
+
+
+def spread(counts: Mapping[Any, int]) -> str:
+    """Returns the range and the mean of numbers, or their texts, by counts."""
+    values, weights = [float(x) for x in counts], list(counts.values())
+    mean = np.average(values, weights=weights)
+    return f"{min(values):.4g} to {max(values):.4g}, mean {mean:.4g}"
 
 
 def token_ids(

@@ -14,7 +14,8 @@ from typing import Any
 from absl import logging
 
 from data import length_groups
-from finetuning import distillation, given_model, grid, learner, record
+from finetuning import distillation, given_model, learner, record
+from finetuning import head as heads
 from finetuning import network as networks
 from finetuning import session as sessions
 from foundation import atomic, errors
@@ -33,18 +34,18 @@ def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
       InputError: the directory has another training, or all runs diverge.
     """
     flags, journal = session.flags, session.record
-    runs = grid.plan(flags)
+    runs = record.plan(flags)
     teacher = None
     if flags.distillation.teacher_dir is not None:
         teacher = distillation.open_teacher(session)
     journal.begin(flags, session.made_from)
     network, trained = None, None
     for number, run in enumerate(runs, 1):
-        which = f"run {number} of {len(runs)}: {run.name}"
+        if flags.is_grid:
+            logging.info("run %d of %d: %s", number, len(runs), run.name)
         if run.name in journal.runs:
-            logging.info("%s has been trained already", which)
+            logging.info("%s: has been trained already", run.directory)
         else:
-            logging.info("%s", which)
             # Two models need not fit into memory. The compiled step is in a
             # cycle of references, which only the garbage collector frees.
             network = None
@@ -53,12 +54,17 @@ def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
             trained = run.name
             _finish(session, network, run, result)
         _remove_checkpoints(session, run)
-    journal.check_any(run.name for run in runs)
+    results = {run.name: journal.runs[run.name] for run in runs}
+    reasons = [result["failed"] for result in results.values()]
+    if all(reasons):
+        raise errors.InputError(reasons[0])
     if flags.is_grid and session.is_writer:
-        sys.stdout.write(grid.table(runs, journal.runs))
+        sys.stdout.write(record.table(results))
     best = journal.best
     if flags.is_grid:
-        logging.info("kept: %s, step %d", best["run"], best["step"])
+        logging.info(
+            "the model is that of %s at step %d", best["run"], best["step"]
+        )
     if network is None or trained != best["run"]:
         network = None
         gc.collect()
@@ -70,7 +76,7 @@ def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
 def _finish(
     session: sessions.Session,
     network: networks.Network,
-    run: grid.Run,
+    run: record.Run,
     result: Mapping[str, Any],
 ) -> None:
     """Keeps the model of a run that has ended, if it is the best so far.
@@ -83,7 +89,7 @@ def _finish(
     if session.record.is_best(run.name, result) and session.is_writer:
         for name, data in session.task.model_files().items():
             atomic.write_bytes(os.path.join(output_dir, name), data)
-        network.save(output_dir, session.task.tokenizer)
+        network.head.save(network.model, output_dir, session.task.tokenizer)
     session.record.finish(run.name, result)
     if session.record.best.get("run") == run.name:
         for split in session.task.sets:
@@ -92,7 +98,7 @@ def _finish(
         session.write_card()
 
 
-def _remove_checkpoints(session: sessions.Session, run: grid.Run) -> None:
+def _remove_checkpoints(session: sessions.Session, run: record.Run) -> None:
     """Removes the checkpoints of a run that has ended, if none is kept."""
     keeps_some = session.flags.loop.keep_checkpoint_max > 0
     if keeps_some and not session.flags.is_grid:
@@ -105,7 +111,7 @@ def _remove_checkpoints(session: sessions.Session, run: grid.Run) -> None:
 
 def train(
     session: sessions.Session,
-    run: grid.Run,
+    run: record.Run,
     teacher: given_model.GivenModel | None = None,
 ) -> tuple[networks.Network, dict[str, Any]]:
     """Trains a run to its end, from its last checkpoint if it has one.
@@ -124,7 +130,11 @@ def train(
         features = session.features("train")
     else:
         features = distillation.with_targets(session, teacher)
-        objective = distillation.student(session)
+        objective = heads.Student(
+            network.head,
+            flags.distillation.distillation_temperature,
+            flags.distillation.distillation_weight,
+        )
     hooks = _Hooks(session, network, run)
     if network.head.is_frozen:
         hooks.warm_start()
@@ -174,7 +184,6 @@ def train(
                 output_dir=run.directory,
                 seed=run.seed,
                 flags=loop_flags,
-                log_every=learner.steps_per_line(num_steps),
                 selection=loop.Selection(
                     every=every,
                     keeps_best=flags.eval_every_steps > 0,
@@ -215,7 +224,7 @@ class _Hooks(loop.Hooks):
         self,
         session: sessions.Session,
         network: networks.Network,
-        run: grid.Run,
+        run: record.Run,
     ):
         self._session, self._network, self._run = session, network, run
 

@@ -12,12 +12,8 @@ limit of 4,095 bytes.
 
 import codecs
 import importlib
-import io
-import itertools
 from collections.abc import Callable, Iterator
-from typing import TextIO, cast
-
-_PIPE_BYTES = 1 << 16  # Capacity of a pipe on Linux.
+from typing import TextIO
 
 
 def reader(lines: TextIO, output: TextIO) -> Callable[[str], bytes]:
@@ -46,25 +42,6 @@ def lines(stream: TextIO, output: TextIO) -> Iterator[bytes]:
     """Yields all lines, without a prompt."""
     read = reader(stream, output)
     return iter(lambda: read(""), b"")
-
-
-def available(stream: TextIO) -> Iterator[list[bytes]]:
-    """Yields all lines of a pipe, each list as soon as there are lines."""
-    chunks = _chunks(stream)
-    for first, *rest in itertools.islice(chunks, 1):
-        yield [first.removeprefix(codecs.BOM_UTF8), *rest]
-    yield from chunks
-
-
-def _chunks(stream: TextIO) -> Iterator[list[bytes]]:
-    rest = b""
-    buffer = cast(io.BufferedReader, stream.buffer)
-    while data := buffer.read1(_PIPE_BYTES):
-        *complete, rest = (rest + data).split(b"\n")
-        if complete:
-            yield complete
-    if rest:
-        yield [rest]
 
 
 def _edit(prompt: str) -> bytes:

@@ -38,65 +38,153 @@ class SpanOutputs(NamedTuple):
     end_logits: Any
 
 
-class PretrainingModel(keras.Model):
-    """Has the heads of pre-training: masked LM and next sentence."""
+class EncoderModel(keras.Model):
+    """An encoder; subclasses put layers on it.
+
+        class Model(models.EncoderModel):
+            def __init__(self, config, **options):
+                super().__init__(config, pooler=False, **options)
+                size = config.hidden_size
+                self.value = layers.Dense("value", size, 1, self.make)
+
+            def call(self, features, dropout_seed=None):
+                x = self.encode(features, dropout_seed).sequence_output
+                return self.value(x)
+
+    Attributes:
+      config: the hyperparameters.
+      make: makes the variables of layers.
+      bert: the encoder.
+    """
+
+    bilstm_size = 0
 
     def __init__(
         self,
         config: BertConfig,
         *,
-        attention: str = "bidirectional",
-        next_sentence: bool = True,
-        recompute: str = "none",
+        pooler: bool,
+        bilstm_size: int = 0,
         seed: int = 0,
         dtype=None,
+        **options: Any,
+    ):
+        """Creates the encoder.
+
+        Args:
+            config: the released hyperparameters.
+            pooler: whether there is a pooler.
+            bilstm_size: refused unless 0; see `_TaskModel`.
+            seed: seed of the initial weights.
+            dtype: a Keras dtype policy, e.g. "mixed_bfloat16".
+            **options: attention and recompute; see BertEncoder.
+        """
+        super().__init__(dtype=dtype, autocast=False)
+        if bilstm_size:
+            raise errors.InputError("--bilstm_size: not for this kind of model")
+        self.config = config
+        self.make = variables.Maker(
+            stddev=config.initializer_range, seed=seed, dtype=dtype
+        )
+        self.bert = encoder.BertEncoder(
+            config, self.make, pooler=pooler, **options
+        )
+        self.built = True
+
+    def encode(
+        self,
+        features: Mapping[str, Any],
+        dropout_seed,
+        positions=None,
+        packed=False,
+    ) -> encoder.EncoderOutputs:
+        """Encodes all positions, or int32 [B, P] chosen ones.
+
+        Args:
+            features: input_ids, input_mask, segment_ids int32 [B, S];
+                optionally position_ids int32 [B, S], next_sentence_positions
+                int32 [B, M].
+            dropout_seed: that of `call`.
+            positions: see BertEncoder.encode_positions.
+            packed: see BertEncoder.
+        """
+        names = "input_ids", "input_mask", "segment_ids"
+        for name in names:
+            if name not in features:
+                raise errors.InputError(f"the features lack {name}")
+        inputs = [features[name] for name in names]
+        options = {
+            "position_ids": features.get("position_ids"),
+            "pooled_positions": features.get("next_sentence_positions"),
+            "dropout_seed": dropout.fold_in(dropout_seed, _ENCODER),
+            "packed": packed,
+        }
+        if positions is None:
+            return self.bert(*inputs, **options)
+        return self.bert.encode_positions(positions, *inputs, **options)
+
+    def pooled(self, features: Mapping[str, Any], dropout_seed):
+        """Returns float [B, H], pooled at a position that sees all others.
+
+        That is the first position, in a left-to-right model the last real one.
+        """
+        is_left_to_right = self.bert.attention == "left_to_right"
+        if is_left_to_right:
+            lengths = ops.sum(features["input_mask"], axis=1, keepdims=True)
+            # A row that only fills up a batch may have length 0.
+            last = ops.maximum(lengths - 1, 0)  # [B, 1]
+            features = {**features, "next_sentence_positions": last}
+        none = features["input_ids"][:, :0]
+        outputs = self.encode(features, dropout_seed, positions=none)
+        pooled = outputs.pooled_output
+        return pooled[:, 0] if is_left_to_right else pooled
+
+
+def head_seed(dropout_seed):
+    """Returns the seed of the dropout on the encoder; that of `call` is given.
+
+    Both are int32 [2], or None for inference.
+    """
+    return dropout.fold_in(dropout_seed, _HEAD)
+
+
+class PretrainingModel(EncoderModel):
+    """Has the heads of pre-training: masked LM and next sentence."""
+
+    def __init__(
+        self, config: BertConfig, *, next_sentence: bool = True, **options: Any
     ):
         """Creates the model.
 
         Args:
             config: the released hyperparameters.
-            attention: "bidirectional" or "left_to_right".
             next_sentence: whether there is a pooler with its head; a pure
                 language model has none.
-            recompute: saves memory for time; see BertEncoder.
-            seed: seed of the initial weights.
-            dtype: a Keras dtype policy, e.g. "mixed_bfloat16".
+            **options: see EncoderModel.
         """
-        super().__init__(dtype=dtype, autocast=False)
-        self.config = config
-        make = variables.Maker(
-            stddev=config.initializer_range, seed=seed, dtype=dtype
+        super().__init__(config, pooler=next_sentence, **options)
+        self.masked_lm = heads.MaskedLmHead(
+            config, self.make, self.bert.embeddings
         )
-        self.bert = encoder.BertEncoder(
-            config,
-            make,
-            attention=attention,
-            pooler=next_sentence,
-            recompute=recompute,
-        )
-        self.masked_lm = heads.MaskedLmHead(config, make, self.bert.embeddings)
         self.next_sentence = None
         if next_sentence:
             self.next_sentence = heads.ScoreHead(
-                "cls/seq_relationship/", 2, config.hidden_size, make
+                "cls/seq_relationship/", 2, config.hidden_size, self.make
             )
-        self.built = True
 
     def call(self, features: dict, dropout_seed=None, packed=False):
         """Predicts the tokens at the masked positions, or at all, and the pair.
 
         Args:
-            features: input_ids, input_mask, segment_ids int32 [B, S];
-                optionally masked_lm_positions int32 [B, P], position_ids
-                int32 [B, S], next_sentence_positions int32 [B, M].
+            features: those of `encode`; optionally masked_lm_positions int32
+                [B, P].
             dropout_seed: int32 [2], or None for inference.
             packed: see BertEncoder.
 
         Returns:
             PretrainingOutputs.
         """
-        outputs = _encode(
-            self.bert,
+        outputs = self.encode(
             features,
             dropout_seed,
             positions=features.get("masked_lm_positions"),
@@ -109,7 +197,7 @@ class PretrainingModel(keras.Model):
         )
 
 
-class _TaskModel(keras.Model):
+class _TaskModel(EncoderModel):
     """An encoder, optionally a BiLSTM on it, and a ScoreHead."""
 
     def __init__(
@@ -122,7 +210,6 @@ class _TaskModel(keras.Model):
         rate: float | None = None,
         bilstm_size: int = 0,
         seed: int = 0,
-        dtype=None,
         **options: Any,
     ):
         """Creates the encoder and the head.
@@ -137,18 +224,11 @@ class _TaskModel(keras.Model):
             bilstm_size: units in each direction of the BiLSTM that the paper
                 (5.1) puts on a left-to-right model; 0 = none.
             seed: seed of the initial weights.
-            dtype: a Keras dtype policy, e.g. "mixed_bfloat16".
-            **options: attention and recompute; see BertEncoder.
+            **options: see EncoderModel.
         """
-        super().__init__(dtype=dtype, autocast=False)
-        self.config = config
-        self.bilstm_size = bilstm_size
-        make = variables.Maker(
-            stddev=config.initializer_range, seed=seed, dtype=dtype
-        )
         pooler = pooler and not bilstm_size
-        self.bert = encoder.BertEncoder(config, make, pooler=pooler, **options)
-        self.bilstm = None
+        super().__init__(config, pooler=pooler, seed=seed, **options)
+        self.bilstm_size, self.bilstm = bilstm_size, None
         inputs = config.hidden_size
         if bilstm_size:
             self.bilstm = lstm.BidirectionalLstm(
@@ -156,26 +236,27 @@ class _TaskModel(keras.Model):
             )
             inputs = 2 * bilstm_size
         rate = config.hidden_dropout_prob if rate is None else rate
-        self.head = heads.ScoreHead(scope, outputs, inputs, make, rate=rate)
-        self.built = True
+        self.head = heads.ScoreHead(
+            scope, outputs, inputs, self.make, rate=rate
+        )
 
     def _score_positions(self, features: dict, dropout_seed):
         """Maps features of [B, S] to float32 [B, S, outputs]."""
-        x = _encode(self.bert, features, dropout_seed).sequence_output
+        x = self.encode(features, dropout_seed).sequence_output
         if self.bilstm is not None:
             x = self.bilstm(x, features["input_mask"] > 0)
-        return self.head(x, dropout.fold_in(dropout_seed, _HEAD))
+        return self.head(x, head_seed(dropout_seed))
 
     def _score_sequence(self, features: dict, dropout_seed):
         """Maps features of [B, S] to float32 [B, outputs]."""
         x = self._sequence_vector(features, dropout_seed)
-        return self.head(x, dropout.fold_in(dropout_seed, _HEAD))
+        return self.head(x, head_seed(dropout_seed))
 
     def _sequence_vector(self, features: dict, dropout_seed):
         """Maps features of [B, S] to what the head reads, float [B, F]."""
         if self.bilstm is None:
-            return _pooled_output(self.bert, features, dropout_seed)
-        x = _encode(self.bert, features, dropout_seed).sequence_output
+            return self.pooled(features, dropout_seed)
+        x = self.encode(features, dropout_seed).sequence_output
         x = self.bilstm(x, features["input_mask"] > 0)
         # The final state of each direction; padding keeps the states.
         forward, backward = ops.split(x, 2, axis=-1)
@@ -192,7 +273,7 @@ class ClassificationModel(_TaskModel):
         """Creates the model; with one class it is a regression.
 
         In every model of this file `options` are attention, bilstm_size,
-        recompute, seed and dtype; see PretrainingModel and BertEncoder.
+        recompute, seed and dtype; see EncoderModel.
         """
         super().__init__("", num_classes, config, pooler=True, **options)
         self.num_classes = num_classes
@@ -232,8 +313,7 @@ class DocumentModel(ClassificationModel):
         self.window_pooling = window_pooling
         self.window_attention = None
         if window_pooling == "attention":
-            make = variables.Maker(stddev=config.initializer_range, seed=0)
-            self.window_attention = make.zeros(
+            self.window_attention = self.make.zeros(
                 "window_attention/kernel",
                 (2 * self.bilstm_size or config.hidden_size, 1),
             )
@@ -248,7 +328,7 @@ class DocumentModel(ClassificationModel):
             return super().call(features, dropout_seed)
         count = ops.shape(features["input_ids"])[1]
         x = self._sequence_vector(flat(features), dropout_seed)
-        logits = self.head(x, dropout.fold_in(dropout_seed, _HEAD))
+        logits = self.head(x, head_seed(dropout_seed))
         logits = ops.reshape(logits, (-1, count, self.num_classes))
         is_window = ops.max(features["input_mask"], axis=2) > 0  # [B, K]
         if self.window_pooling == "max":
@@ -281,7 +361,7 @@ class MultipleChoiceModel(_TaskModel):
         return ops.reshape(logits, (-1, shape[1]))
 
 
-class PositionsModel(keras.Model):
+class PositionsModel(EncoderModel):
     """Scores the concatenated vectors of some positions of a sequence."""
 
     def __init__(
@@ -291,10 +371,7 @@ class PositionsModel(keras.Model):
         num_classes: int,
         num_positions: int,
         find_positions: Callable[[Mapping[str, Any]], Any],
-        attention: str = "bidirectional",
-        recompute: str = "none",
-        seed: int = 0,
-        dtype=None,
+        **options: Any,
     ):
         """Creates the model, whose encoder has no pooler.
 
@@ -303,43 +380,25 @@ class PositionsModel(keras.Model):
             num_classes: C.
             num_positions: P.
             find_positions: features -> int32 [B, P].
-            attention: "bidirectional" or "left_to_right".
-            recompute: saves memory for time; see BertEncoder.
-            seed: seed of the initial weights.
-            dtype: a Keras dtype policy, e.g. "mixed_bfloat16".
+            **options: see EncoderModel.
         """
-        super().__init__(dtype=dtype, autocast=False)
-        self.config, self.num_classes = config, num_classes
-        self._find_positions = find_positions
+        super().__init__(config, pooler=False, **options)
+        self.num_classes, self._find_positions = num_classes, find_positions
         self._size = num_positions * config.hidden_size
-        make = variables.Maker(
-            stddev=config.initializer_range, seed=seed, dtype=dtype
-        )
-        self.bert = encoder.BertEncoder(
-            config, make, attention=attention, pooler=False, recompute=recompute
-        )
         self.scores = heads.ScoreHead(
             "positions/",
             num_classes,
             self._size,
-            make,
+            self.make,
             rate=config.hidden_dropout_prob,
         )
-        self.built = True
 
     def call(self, features: Mapping[str, Any], dropout_seed=None):
         """Returns logits float32 [B, C]; features are int32 [B, S]."""
-        outputs = _encode(
-            self.bert,
-            features,
-            dropout_seed,
-            positions=self._find_positions(features),
-        )
-        vectors = outputs.sequence_output  # [B, P, H]
-        return self.scores(
-            ops.reshape(vectors, (-1, self._size)),
-            dropout.fold_in(dropout_seed, _HEAD),
-        )
+        positions = self._find_positions(features)
+        x = self.encode(features, dropout_seed, positions).sequence_output
+        vectors = ops.reshape(x, (-1, self._size))  # [B, P, H]
+        return self.scores(vectors, head_seed(dropout_seed))
 
 
 class QuestionAnsweringModel(_TaskModel):
@@ -370,10 +429,8 @@ class TaggingModel(_TaskModel):
         return self._score_positions(features, dropout_seed)
 
 
-class EmbeddingModel(keras.Model):
+class EmbeddingModel(EncoderModel):
     """Makes a vector of each text; the encoder has no pooler and no head."""
-
-    bilstm_size = 0
 
     def __init__(
         self,
@@ -381,8 +438,6 @@ class EmbeddingModel(keras.Model):
         *,
         pooling_names: str = "mean",
         normalize: bool = True,
-        seed: int = 0,
-        dtype=None,
         **options: Any,
     ):
         """Creates the model.
@@ -391,24 +446,16 @@ class EmbeddingModel(keras.Model):
             config: the released hyperparameters.
             pooling_names: see pooling.pool.
             normalize: whether vectors have length 1.
-            seed: seed of the initial weights.
-            dtype: a Keras dtype policy, e.g. "mixed_bfloat16".
-            **options: attention and recompute; see BertEncoder.
+            **options: see EncoderModel.
         """
-        super().__init__(dtype=dtype, autocast=False)
-        self.config = config
+        super().__init__(config, pooler=False, **options)
         self.pooling_names, self.normalize = pooling_names, normalize
-        make = variables.Maker(
-            stddev=config.initializer_range, seed=seed, dtype=dtype
-        )
-        self.bert = encoder.BertEncoder(config, make, pooler=False, **options)
-        self.built = True
 
     def call(self, features: dict, dropout_seed=None):
         """Maps features of [B, S] to float32 [B, H], [B, K, S] to [B, K, H]."""
         *batch, _ = ops.shape(features["input_ids"])
         rows = flat(features)
-        x = _encode(self.bert, rows, dropout_seed).sequence_output
+        x = self.encode(rows, dropout_seed).sequence_output
         x = pooling.pool(self.pooling_names, x, rows["input_mask"])
         x = pooling.normalized(x) if self.normalize else x
         return ops.reshape(x, (-1, *batch[1:], x.shape[-1]))
@@ -419,44 +466,3 @@ def flat(features: Mapping[str, Any]) -> dict[str, Any]:
     length = ops.shape(features["input_ids"])[-1]
     names = ("input_ids", "input_mask", "segment_ids")
     return {name: ops.reshape(features[name], (-1, length)) for name in names}
-
-
-def _pooled_output(bert, features: dict, dropout_seed):
-    """Returns float [B, H], pooled at a position that sees all others.
-
-    That is the first position, in a left-to-right model the last real one.
-    """
-    is_left_to_right = bert.attention == "left_to_right"
-    if is_left_to_right:
-        lengths = ops.sum(features["input_mask"], axis=1, keepdims=True)
-        # A row that only fills up a batch may have length 0.
-        last = ops.maximum(lengths - 1, 0)  # [B, 1]
-        features = {**features, "next_sentence_positions": last}
-    none = features["input_ids"][:, :0]
-    outputs = _encode(bert, features, dropout_seed, positions=none)
-    pooled = outputs.pooled_output
-    return pooled[:, 0] if is_left_to_right else pooled
-
-
-def _encode(
-    bert,
-    features: Mapping[str, Any],
-    dropout_seed,
-    positions=None,
-    packed=False,
-):
-    """Calls the encoder with its features, for all or for chosen positions."""
-    names = "input_ids", "input_mask", "segment_ids"
-    for name in names:
-        if name not in features:
-            raise errors.InputError(f"the features lack {name}")
-    inputs = [features[name] for name in names]
-    options = {
-        "position_ids": features.get("position_ids"),
-        "pooled_positions": features.get("next_sentence_positions"),
-        "dropout_seed": dropout.fold_in(dropout_seed, _ENCODER),
-        "packed": packed,
-    }
-    if positions is None:
-        return bert(*inputs, **options)
-    return bert.encode_positions(positions, *inputs, **options)

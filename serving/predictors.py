@@ -491,15 +491,13 @@ class _FillMask(Predictor):
 
         super().__init__(setup, run)
         self.flags = {}  # All positions, whatever flags say.
-        self.tokenizer = masked_words.MaskTokenizer(
-            setup.tokenizer.vocabulary, **setup.tokenizer.settings
-        )
         self._filler = masked_words.MaskFiller(
             _MaskedLm(run),
             setup.tokenizer,
             left_to_right=setup.left_to_right,
             max_length=setup.max_seq_length,
         )
+        self.tokenizer = self._filler.tokenizer
 
     def predict(self, items: list) -> list[list[list[Word]]]:
         """See Predictor."""

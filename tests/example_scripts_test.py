@@ -3,7 +3,6 @@
 python -m pytest tests/example_scripts_test.py
 """
 
-import ast
 import json
 import os
 import re
@@ -40,30 +39,6 @@ def test_the_complete_path_prints_what_it_has_learned(path, tmp_path):
         len(re.findall(r"\[MASK\].*(  \S+ 0\.\d+){4}$", run.stdout, re.M)) == 2
     )
     assert (tmp_path / "new" / "pretrained" / "model.safetensors").exists()
-
-
-def test_one_evening_suffices_to_read_it(path):
-    text = path.read_text()
-    assert len(text.splitlines()) <= 200
-    functions = [
-        node
-        for node in ast.parse(text).body
-        if isinstance(node, ast.FunctionDef)
-    ]
-    for node in functions:
-        assert node.end_lineno - node.lineno < 30, node.name
-
-
-def test_it_does_without_jobs_and_commands(path):
-    modules = {
-        node.module.split(".")[0]
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.ImportFrom)
-    }
-    own = {x for x in modules if (path.parent.parent / x).is_dir()}
-    assert own == {
-        *("data", "foundation", "modeling", "tasks", "training", "weights")
-    }
 
 
 def test_two_grids_are_compared_by_their_seeds(repository, tmp_path):

@@ -3,8 +3,6 @@
 python -m pytest tests/extract_features_test.py
 """
 
-import bz2
-import gzip
 import importlib.util
 import io
 import json
@@ -12,13 +10,11 @@ import os
 import pathlib
 
 import numpy as np
-import pyarrow
 import pytest
 import tensorflow as tf
 import tiny_runs
 
 import extract_features
-from data import text_files
 from data.tokenization import vocabulary, wordpiece
 from finetuning import network
 from modeling import models
@@ -105,42 +101,6 @@ def test_every_machine_of_a_cluster_works_by_itself(
     assert run(root, "one.jsonl", layers="-1").read_bytes() == last_layer
 
 
-@pytest.mark.parametrize(
-    "name, compress, given",
-    [
-        ("in.txt.gz", gzip.compress, "in.txt"),
-        ("in.txt.bz2", bz2.compress, "in.txt.bz2"),
-    ],
-)
-def test_compressed_text_is_read_as_text(
-    root, last_layer, tmp_path, name, compress, given
-):
-    (tmp_path / name).write_bytes(compress((root / "in.txt").read_bytes()))
-    flags = {"layers": "-1", "input_file": tmp_path / given}
-    path = run(root, "packed.jsonl", **flags)
-    assert path.read_bytes() == last_layer
-
-
-def test_a_file_is_read_block_by_block(tmp_path, monkeypatch):
-    path = tmp_path / "in.txt.gz"
-    count = 3 * text_files.BLOCK_BYTES
-    path.write_bytes(gzip.compress(b"a\n" * (count // 2)))
-    taken = []
-    blocks = text_files.read_blocks
-
-    def read_blocks(paths):
-        for block in blocks(paths):
-            taken.append(block)
-            yield block
-
-    monkeypatch.setattr(text_files, "read_blocks", read_blocks)
-    lines = text_files.open_lines(str(path))
-    assert lines.total == count // 2 and len(taken) == 3
-    found = lines.read()
-    assert [next(found).number for _ in range(30)] == list(range(1, 31))
-    assert len(taken) == 4
-
-
 def test_standard_input_is_read_to_standard_output(
     root, last_layer, monkeypatch, capfdbinary
 ):
@@ -149,16 +109,6 @@ def test_standard_input_is_read_to_standard_output(
     monkeypatch.setattr("sys.stdin", stdin)
     run(root, "", layers="-1", input_file="-", output_file="-")
     assert capfdbinary.readouterr().out == last_layer
-
-
-def test_several_files_are_read_in_order(root, last_layer, tmp_path):
-    lines = (root / "in.txt").read_bytes().splitlines(keepends=True)
-    (tmp_path / "a.txt").write_bytes(b"".join(lines[:2]))
-    zst = pyarrow.Codec("zstd").compress(b"".join(lines[2:]), asbytes=True)
-    (tmp_path / "b.txt.zst").write_bytes(zst)
-    for name in (tmp_path, tmp_path / "*.txt*"):
-        path = run(root, "both.jsonl", layers="-1", input_file=name)
-        assert path.read_bytes() == last_layer
 
 
 @pytest.mark.parametrize("form", extraction.FORMS)
@@ -195,8 +145,9 @@ def test_the_default_layers_are_the_last_four(root):
         assert sorted(arrays) == sorted(["input_ids", "row_splits", *names])
 
 
-def test_arrays_hold_the_same(root, states):
-    flags = {"layers": "-1,0"}
+def test_arrays_hold_the_same_whatever_the_blocks(root, states, monkeypatch):
+    monkeypatch.setattr(extraction, "_BLOCK_BYTES", 1)
+    flags = {"layers": "-1,0", "batch_size": 1}
     with np.load(run(root, "o.npz", output_format="npz", **flags)) as arrays:
         splits = arrays["row_splits"]
         for i, (tokens, layers) in enumerate(states):
@@ -232,19 +183,6 @@ def test_a_line_may_have_one_vector_of_length_1(root, states):
         vector = POOLINGS["max"](layers[-1])
         unit = vector / np.linalg.norm(vector)
         np.testing.assert_allclose(layer["values"], unit, atol=2e-6)
-
-
-def test_neither_blocks_nor_batches_show(root, monkeypatch):
-    layers = {"layers": "-1,0"}
-    first = run(root, "first.jsonl", **layers).read_text()
-    monkeypatch.setattr(extraction, "_BLOCK_BYTES", 1)
-    other = run(root, "other.jsonl", batch_size=1, **layers).read_text()
-    for a, b in zip(first.splitlines(), other.splitlines(), strict=True):
-        a, b = json.loads(a), json.loads(b)
-        for x, y in zip(a["features"], b["features"], strict=True):
-            assert x["token"] == y["token"]
-            for p, q in zip(x["layers"], y["layers"], strict=True):
-                np.testing.assert_allclose(p["values"], q["values"], atol=3e-6)
 
 
 def test_embeddings_are_those_of_sentence_transformers(tmp_path):

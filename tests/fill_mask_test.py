@@ -7,7 +7,10 @@ import gzip
 import io
 import json
 import pathlib
+import subprocess
+import sys
 
+import pyarrow.parquet
 import pytest
 import tiny_runs
 
@@ -75,6 +78,19 @@ def test_a_file_may_be_compressed_and_begin_with_a_mark(fill, tmp_path):
     path.write_bytes(gzip.compress(b"\xef\xbb\xbfthe [MASK]\n\n[MASK] bird\n"))
     code, out, _ = fill(f"--input_file={path}")
     assert code == 0 and out[::2] == ["the [MASK]", "[MASK] bird"]
+
+
+def test_a_table_is_told_to_become_lines(fill, tmp_path, monkeypatch):
+    """By a command that does it."""
+    path = tmp_path / "l.parquet"
+    table = pyarrow.Table.from_pydict({"text": ["the [MASK]", "[MASK] bird"]})
+    pyarrow.parquet.write_table(table, path)
+    code, _, err = fill(f"--input_file={path}")
+    assert code == 2
+    command = err[-1].partition("by: ")[2].replace("python", sys.executable, 1)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    _, out, _ = fill(f"--input_file={tmp_path / 'lines.txt'}")
+    assert out[::2] == ["the [MASK]", "[MASK] bird"]
 
 
 def test_a_file_without_text_is_warned_about(fill, tmp_path, caplog):

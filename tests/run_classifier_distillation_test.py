@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import tiny_runs
 
-import export_model
 from finetuning import given_model
 from foundation import config_flags
 from modeling import models
-from serving import api, tensorflow_engine
+from serving import api
 from tasks.classification.settings import ClassifierFlags
 from tasks.classification.task import Classification
 from training import loop
@@ -102,45 +101,6 @@ def test_the_student_learns_the_teacher(root, learned):
     (name,) = {k for x in values for k in x if k.endswith("distillation_loss")}
     seen = [x[name] for x in values if name in x]
     assert seen[-1] < 0.3 * seen[0]
-
-
-@pytest.mark.parametrize("file_format", ["saved_model", "onnx"])
-def test_an_exported_student_predicts_as_the_command(
-    root, learned, tmp_path, file_format
-):
-    if file_format == "onnx":
-        pytest.importorskip("onnx")
-        pytest.importorskip("onnxruntime")
-        from serving import onnx_engine
-
-        engine = onnx_engine.make(1)
-    else:
-        engine = tensorflow_engine.ENGINE
-    student = tmp_path / "student"
-    shutil.copytree(learned, student)
-    classifier_runs.run_csv(
-        root,
-        student,
-        "--do_predict",
-        init_checkpoint=None,
-        test_file=root / "dev.csv",
-    )
-    tiny_runs.run(
-        export_model,
-        export_model.ExportConfig,
-        model_dir=student,
-        output_dir=tmp_path / "export",
-        format=file_format,
-    )
-    with open(root / "dev.csv") as file:
-        texts = [row["review"].encode() for row in csv.DictReader(file)]
-    served = engine.load(str(tmp_path / "export")).predict(
-        "serving_default", {"text": np.array(texts, object)}
-    )
-    expected = np.loadtxt(student / "test_results.tsv")
-    assert expected[:, 0].std() > 0.05  # The texts have different results.
-    found = [x["probabilities"] for x in served]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_without_weight_it_is_the_plain_training_bit_for_bit(root):
@@ -274,6 +234,6 @@ def test_a_teacher_pools_windows_as_in_its_training(
     model, flags = given_model.find(flags)
     task = Classification(flags, model)
     teacher = given_model.read(str(folder))
-    teacher.record._values["flags"]["long_texts"] = of_teacher
+    teacher.record.flags = {"long_texts": of_teacher}
     assert task.teacher_head(teacher)._window_pooling == expected
     assert ("reads texts that are cut" in caplog.text) == (expected is None)

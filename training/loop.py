@@ -427,6 +427,7 @@ class Loop:
                 self.options.flags.iterations_per_loop,
             )
             self._log(train_step.global_batch_size)
+            self._writer.progress(progress.step)
             if self._is_due(self.options.selection.every):
                 stop_signal = self._evaluate_or_stop(stop_signal)
             if stop_signal or self._is_due(
@@ -492,7 +493,6 @@ class Loop:
             self._timed[0] += number
             self._timed[1] += seconds
         self._shapes |= shapes
-        self._writer.progress(self.progress.step)
         return seconds
 
     def _find_damage(self, error: Exception) -> None:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import logging
 
 from foundation import errors
 from modeling.config import BertConfig
@@ -179,7 +178,6 @@ def unscoped(
     scope = encoder if encoder in scopes else next(iter(scopes), encoder)
     if scope == encoder or scope.endswith(f"roberta{separator}"):
         return {name: name for name in stored}
-    _log_scope(where, scope, encoder)
     # Heads are beside the encoder: module/bert/... and module/cls/...
     outer = scope
     if f"{separator}{scope}".endswith(f"{separator}{encoder}"):
@@ -193,12 +191,6 @@ def unscoped(
         else name.removeprefix(outer): name
         for name in stored
     }
-
-
-@functools.cache  # A command reads its checkpoint several times.
-def _log_scope(where: str, scope: str, encoder: str) -> None:
-    change = f"{scope} is replaced by" if scope else "they get the prefix"
-    logging.info("%s: names of its encoder: %s %s", where, change, encoder)
 
 
 def is_encoder(path: str) -> bool:
@@ -335,11 +327,11 @@ class Report(NamedTuple):
         """Returns the report as one line."""
         parts = [f"{len(self.loaded)} variables loaded"]
         if self.initialized:
-            parts.append("initialized: " + ", ".join(self.initialized))
+            parts.append("random at first: " + ", ".join(self.initialized))
         if self.left_over:
             shown, more = self.left_over[:1], len(self.left_over) - 1
-            shown += [f"{more} other(s)"] if more else []
-            parts.append("not used: " + " and ".join(shown))
+            shown += [f"{more} more"] if more else []
+            parts.append("in the file, not used: " + " and ".join(shown))
         return "; ".join(parts)
 
 

@@ -161,7 +161,6 @@ class TokenHead(SentenceHead):
 
     def build(self, config: BertConfig, **options: Any) -> keras.Model:
         """See Head."""
-        options.pop("bilstm_size", None)
         return models.PositionsModel(
             config,
             num_classes=self._num_classes,

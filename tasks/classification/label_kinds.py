@@ -30,18 +30,17 @@ class OneOf:
     selected_by: Sequence[str] | None = None
     problem_type: str | None = "single_label_classification"
 
+    is_named = True
+
     def __init__(self, labels: Sequence[str]):
         """`labels` are the classes, in the order of the outputs."""
         self.labels = list(labels)
+        # The labels that a model stores; None if it has no classes.
+        self.names = self.labels if self.is_named else None
         # Stored labels may have spaces around them.
         self._ids = {label.strip(): i for i, label in enumerate(labels)}
         if self.labels == examples.unnamed(len(labels)):
             self._ids |= {str(i): i for i in range(len(labels))}
-
-    @property
-    def names(self) -> list[str] | None:
-        """The labels that a model stores; None if it has no classes."""
-        return self.labels
 
     @property
     def record(self) -> schema.Feature:
@@ -142,15 +141,11 @@ class Value(OneOf):
     # Larger scores are better, so an error is not a score.
     selected_by = ("pearson", "spearman")
     problem_type = "regression"
+    is_named = False
 
     def __init__(self, labels: Sequence[str] = ()):
         """A value has no labels."""
         super().__init__(())
-
-    @property
-    def names(self) -> None:
-        """See OneOf."""
-        return None
 
     @property
     def record(self) -> schema.Feature:
@@ -169,9 +164,7 @@ class Value(OneOf):
         """See OneOf."""
         return logits.astype(np.float64)
 
-    def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Returns the values."""
-        return logits.astype(np.float64)
+    probabilities = decide
 
     def losses(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """See OneOf."""
@@ -181,12 +174,6 @@ class Value(OneOf):
         """See OneOf."""
         return f"{decision[0]:.4f}"
 
-    def per_class(
-        self, targets: np.ndarray, decisions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """See OneOf."""
-        return targets[:, :0] > 0, decisions[:, :0] > 0
-
 
 class Choice(OneOf):
     """The number of one of several texts."""
@@ -195,11 +182,7 @@ class Choice(OneOf):
     title = "multiple choice"
     metrics = ("accuracy",)
     problem_type = None
-
-    @property
-    def names(self) -> None:
-        """See OneOf; choices are no classes."""
-        return None
+    is_named = False  # Choices are no classes.
 
 
 OF_OWN_TABLES = {kind.name: kind for kind in (OneOf, Value, AnyOf)}

@@ -4,12 +4,15 @@ A new task of this kind reads its files (`open`, `encode`), has a head, and says
 what it writes (`files`, `decode`); see examples/relations.py.
 """
 
+import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 
+from data import schema
 from finetuning import task as tasks
 from foundation import errors
 from tasks.classification import label_kinds
@@ -24,40 +27,61 @@ class LabelTask(tasks.Task):
       label_kind: what a label is.
       metrics: names of metrics, by default those of the kind.
       selected_by: the metrics whose mean is the score; by default all.
-      kind: the kind with its labels.
       has_open_labels: whether the training set has the names of the classes.
     """
 
     label_kind: type[label_kinds.OneOf] = label_kinds.OneOf
     metrics: Sequence[str] | None = None
     selected_by: Sequence[str] | None = None
-    kind: label_kinds.OneOf
     has_open_labels = True
 
     def find_labels(self) -> Sequence[str]:
         """See Task."""
+        known = self.model.labels
         if not self.flags.do_train:
-            return self.use_labels(super().find_labels())
+            if known is None:
+                raise errors.InputError(
+                    f"{self.model.weights}: its outputs have no names, so it "
+                    "was not trained for this task; --do_train"
+                )
+            return known
         train = self.sets["train"]
         labels = label_kinds.find_labels(
             train.path, self.label_kind, train.summary.labels
         )
-        known = list(self.model.labels or ())
         # The output layer of a model with the same labels goes on learning.
-        return self.use_labels(known if {*known} == {*labels} else labels)
+        return known if known and {*known} == {*labels} else labels
 
-    def use_labels(self, labels: Sequence[str]) -> Sequence[str]:
-        """Sets the kind of these labels; returns them."""
-        self.kind = self.label_kind(labels)
-        self.record = self.kind.record
-        return self.kind.labels
+    @functools.cached_property
+    def kind(self) -> label_kinds.OneOf:
+        """The kind with its labels."""
+        return self.label_kind(self.labels)
+
+    def records(self, split: str) -> schema.Schema | None:
+        """See Task."""
+        length = self.flags.max_seq_length
+        return schema.classification(length, self.kind.record)
 
     def text_of(self, example: Any) -> str:
         """Returns the text of an example as the report shows it."""
         return example.text
 
-    def target(self, example: Any) -> list:
+    def check(self, example: Any) -> None:
         """See Task."""
+        self.target(example)
+
+    def targets(
+        self, example: Any, sequences: Sequence[Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        """See Task."""
+        return [{"label_ids": np.array(self.target(example))}]
+
+    def target(self, example: Any) -> list:
+        """Returns what the loss needs of a label.
+
+        Raises:
+          InputError: the label is unknown.
+        """
         try:
             return self.kind.target(example.label)
         except ValueError:
@@ -73,6 +97,14 @@ class LabelTask(tasks.Task):
             f"{example.where}: label {'' if label is None else label!r} "
             f"{wanted if self.labels else 'is not a number'}"
         )
+
+    def shares(self, summary: tasks.Summary) -> str:
+        """See Task."""
+        if self.label_kind is label_kinds.Value:
+            # A test set may have placeholders.
+            with contextlib.suppress(TypeError, ValueError):
+                return tasks.spread(summary.labels)
+        return super().shares(summary)
 
     def remarks(self, examples: tasks.Examples) -> Iterator[str]:
         """See Task."""
@@ -157,21 +189,20 @@ class LabelTask(tasks.Task):
     ) -> tasks.Evaluation:
         from tasks.classification import sections
 
+        note = ""
+        if self.label_kind is label_kinds.OneOf:
+            counts = np.bincount(targets[:, 0])
+            label = self.labels[int(counts.argmax())]
+            note = (
+                f"Always predicting {label} has the accuracy "
+                f"{counts.max() / counts.sum():.4f}."
+            )
         return tasks.Evaluation(
             values=self.metrics_of(logits, targets),
-            note=self._constant(targets),
+            note=note,
             by_label=self.by_label(logits, targets),
             sections=lambda: sections.make(self, examples, logits, targets),
         )
-
-    def _constant(self, targets: np.ndarray) -> str:
-        """Returns the accuracy of the most frequent label, in a sentence."""
-        if self.label_kind is not label_kinds.OneOf:
-            return ""
-        counts = np.bincount(targets[:, 0])
-        label = self.labels[int(counts.argmax())]
-        fraction = counts.max() / counts.sum()
-        return f"To predict always {label} has the accuracy {fraction:.4f}."
 
     def by_label(
         self, logits: np.ndarray, targets: np.ndarray

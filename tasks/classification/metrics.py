@@ -28,9 +28,6 @@ def compute(
       predictions: classes int [N], values float [N], or decisions int [N, C].
       references: likewise.
     """
-    predictions, references = np.asarray(predictions), np.asarray(references)
-    if predictions.shape != references.shape:
-        raise ValueError(f"{predictions.shape} against {references.shape}")
     return {name: METRICS[name](predictions, references) for name in names}
 
 

@@ -200,14 +200,9 @@ class ClassifierFlags(flags_lib.EvaluatedFlags):
         return (self.task_name or "").lower() in tables.OWN_FORMS
 
     @property
-    def window_stride(self) -> int:
-        """The number of tokens from a window to the next."""
-        return self.doc_stride or max(self.max_seq_length // 2, 1)
-
-    @property
-    def window_pooling(self) -> str | None:
-        """How logits of windows are pooled; None if texts are cut."""
-        return None if self.long_texts == "cut" else self.long_texts
+    def windows(self) -> tuple[str, features.Windows] | None:
+        """How logits of windows are pooled, and the windows; see windows_of."""
+        return windows_of(vars(self), self.max_seq_length)
 
     def table(self) -> tables.Table:
         """Returns the columns of the files.
@@ -222,7 +217,9 @@ class ClassifierFlags(flags_lib.EvaluatedFlags):
             )
         name = tables.name_of(self.task_name)
         if name in tables.TASKS:
-            return tables.TASKS[name]
+            table = tables.TASKS[name]
+            only = {"language": self.language} if name == "xnli" else {}
+            return dataclasses.replace(table, only=only)
         if not self.is_own_table:
             raise errors.InputError(
                 f"--task_name={self.task_name}: is none of "

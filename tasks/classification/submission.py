@@ -35,7 +35,7 @@ def lines(
     if isinstance(task.kind, label_kinds.Value):
         values = [min(max(float(x), 0.0), _LARGEST) for x in predictions]
         predictions = [f"{value:.3f}" for value in values]
-    elif task.table is tables.TASKS["wnli"]:
+    elif task.table.submission == "WNLI.tsv":
         predictions = [_WNLI_MAJORITY] * len(predictions)
     pairs = zip(examples, predictions, strict=True)
     return "".join(f"{example.id}\t{text}\n" for example, text in pairs)
@@ -47,7 +47,7 @@ def write(task: Any, split: str, data: bytes) -> None:
     assert name and folder  # The flag is given, and the task has such a file.
     # --test_file may name the mismatched set.
     set_name = f"{split} {os.path.basename(task.sets[split].path)}"
-    if task.table is tables.TASKS["mnli"] and "mismatched" in set_name:
+    if name == "MNLI-m.tsv" and "mismatched" in set_name:
         name = _MNLI_MISMATCHED
     file_system.make_folder(folder)
     atomic.write_bytes(

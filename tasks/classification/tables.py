@@ -63,7 +63,7 @@ class Table:
       flags: columns of 0 or 1, one for each label, instead of `label`.
       prefix: column of a text that is put before the first text.
       endings: makes the texts, of which one is right, of a row.
-      only: column -> the value of the rows that are read.
+      only: column -> the value of the rows that are read, if it is there.
       labels: names of the classes; () for a regression; None if the training
         set has them.
       aliases: spelling of a label in the files -> label.
@@ -102,6 +102,12 @@ class Table:
         """Whether examples have a second text."""
         return self.pair is not None or self.endings is not None
 
+    def names(self, split: str, language: str) -> list[str]:
+        """Returns the names that the file of a set may have."""
+        names = self.files[split]
+        names = [names] if isinstance(names, str) else names
+        return [name.format(language=language) for name in names]
+
     def read(self, paths: Sequence[str], split: str) -> Iterator[Sentence]:
         """Yields the examples of a set.
 
@@ -111,7 +117,7 @@ class Table:
         """
         is_labeled = not split.startswith(TEST)
         for number, row in enumerate(self._rows(paths)):
-            if any(row.cells.get(k) != value for k, value in self.only.items()):
+            if any(row.cells.get(k, x) != x for k, x in self.only.items()):
                 continue
             text, others = row.text(_find(row, self.text)), tuple[str, ...]()
             if self.prefix is not None:
@@ -367,24 +373,15 @@ def has_pairs(flags: Mapping[str, Any]) -> bool:
 
 def find_released(
     table: Table, split: str, data_dir: str, language: str
-) -> str:
-    """Returns the path of a released file, compressed or not.
-
-    Raises:
-      InputError: it is not there.
-    """
-    names = table.files[split]
-    names = [names] if isinstance(names, str) else names
-    names = [name.format(language=language) for name in names]
-    for name in names:
+) -> str | None:
+    """Returns the path of a released file, compressed or not, or None."""
+    for name in table.names(split, language):
         for folder in ("", *table.folders):
             for suffix in ("", *file_system.COMPRESSED):
                 path = os.path.join(data_dir, folder, name + suffix)
                 if file_system.exists(path):
                     return path
-    raise errors.InputError(
-        f"--data_dir={data_dir}: there is no {' or '.join(names)}"
-    )
+    return None
 
 
 def divide(

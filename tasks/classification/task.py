@@ -14,7 +14,6 @@ Files of a second set end in its name, as in predictions_mismatched.tsv.
 
 import csv
 import dataclasses
-import fnmatch
 import functools
 import io
 import os
@@ -27,9 +26,9 @@ from absl import logging
 from data import schema, text_files
 from finetuning import given_model
 from finetuning import task as tasks
-from foundation import errors, file_system
+from foundation import errors
 from tasks.classification import label_kinds, labels, submission, tables
-from tasks.classification.settings import MOST_WINDOWS, ClassifierFlags
+from tasks.classification.settings import ClassifierFlags
 from tasks.classification.tables import DEV, TEST, TRAIN, Sentence
 from weights import task_files
 
@@ -45,8 +44,18 @@ class Classification(labels.LabelTask):
 
     def __init__(self, flags: ClassifierFlags, model: given_model.GivenModel):
         """See Task."""
-        self.flags, self.model = flags, model
-        self.table = flags.table()
+        self.table, start = flags.table(), model.start
+        names = flags.label_names
+        self._known = task_files.ModelClasses(
+            labels=model.labels,
+            problem_type=start.problem_type,
+            num_outputs=None if model.unfinished_dir else start.num_outputs,
+        ).with_names(
+            names and [name.strip() for name in names.split(",")],
+            trains=flags.do_train,
+        )
+        if flags.is_own_table:
+            self.table = dataclasses.replace(self.table, kind=self._kind(flags))
         self.label_kind = self.table.kind
         self.metrics = self.table.metrics
         self.selected_by = self.table.selected_by
@@ -66,17 +75,27 @@ class Classification(labels.LabelTask):
                 )
         if self.table.kind is label_kinds.Choice:
             self.sequences = "choices"
-            if flags.window_pooling:
+            if flags.windows:
                 raise errors.InputError(
                     f"--long_texts={flags.long_texts}: not for multiple choice"
                 )
-        elif flags.window_pooling:
-            self.sequences = "windows"
+        elif flags.windows:
+            self.sequences, self.cuts = "windows", False
         super().__init__(flags, model)
         if flags.class_weights is not None:
             weights = zip(self.labels, self.class_weights(), strict=True)
             texts = (f"{label} {weight:.4g}" for label, weight in weights)
             logging.info("weights of the classes: %s", ", ".join(texts))
+
+    def _kind(self, flags: ClassifierFlags) -> type[label_kinds.OneOf]:
+        """Returns the kind of own labels: as given, else as the model's."""
+        known, several = self._known, bool(self.table.flags)
+        given = self.table.kind.name if several else flags.problem_type
+        if flags.do_train:
+            name = task_files.kind(given or known.kind, None)
+        else:
+            name = task_files.kind(given, known)
+        return label_kinds.OF_OWN_TABLES[name]
 
     # From files to numbers.
 
@@ -91,21 +110,20 @@ class Classification(labels.LabelTask):
             )
         if self._given(split) or not self.flags.data_dir:
             return names[:1]
-        return names[:1] + [x for x in names[1:] if self._released(x, None)]
+        return names[:1] + [x for x in names[1:] if self._released(x)]
 
     def _given(self, split: str) -> str | None:
         """Returns the file that a flag such as --train_file names."""
         return getattr(self.flags, f"{split}_file", None)
 
-    def _released(self, split: str, missing: Any = ...) -> str:
-        try:
-            return tables.find_released(
-                self.table, split, self.flags.data_dir, self.flags.language
-            )
-        except errors.InputError:
-            if missing is ...:
-                raise
-            return missing
+    def _released(self, split: str) -> str | None:
+        """Returns the released file of a set in --data_dir, if it is there."""
+        flags = self.flags
+        if not (flags.data_dir and self.table.files):
+            return None
+        return tables.find_released(
+            self.table, split, flags.data_dir, flags.language
+        )
 
     def open(self, split: str) -> tasks.Examples:
         """See Task."""
@@ -127,37 +145,28 @@ class Classification(labels.LabelTask):
         return parts[split == DEV]
 
     def _open(self, split: str) -> tasks.Examples:
-        flags, path = self.flags, self._given(split)
+        table, path = self.table, self._given(split)
         if path == tasks.STANDARD_INPUT:
             return tasks.Examples(path, self._read_lines)
-        if not path:
-            if not (flags.data_dir and self.table.files):
-                needed = f"--{split}_file is required"
-                if self.table.files:
-                    needed = f"--data_dir or {needed}"
-                elif split == DEV:
-                    needed += ", or --dev_fraction=0.1: of --train_file"
-                raise errors.InputError(needed)
-            path = self._released(split)
-        table = self.table
-        if flags.task_name.lower() == "xnli":
-            has_language = not split.startswith(TRAIN)
-            only = {"language": flags.language} if has_language else {}
-            table = dataclasses.replace(table, only=only)
-        endings = ["tsv", "txt"] if self.table.files else [table.form]
+        if not (path := path or self._released(split)):
+            needed = f"--{split}_file is required"
+            if table.files:
+                names = " or ".join(table.names(split, self.flags.language))
+                needed = f"--data_dir with {names} or {needed}"
+            elif split == DEV:
+                needed += ", or --dev_fraction=0.1: of --train_file"
+            raise errors.InputError(needed)
+        endings = ["tsv", "txt"] if table.files else [table.form]
         paths = text_files.find_all(path, endings)
         shown = paths[0] if len(paths) == 1 else path
         read = functools.partial(table.read, paths, split)
-        if flags.is_own_table:
-            return tasks.Examples(shown, read, self._unread(paths))
-        return tasks.Examples(shown, read)
-
-    def _unread(self, paths: Sequence[str]) -> list[str]:
-        """Returns the columns of a user's own table that are not read."""
-        table = self.table
-        first = next(text_files.read_named(paths, table.form), None)
-        read = {table.text, table.pair, table.label, table.id, *table.flags}
-        return [x for x in (first.cells if first else ()) if x not in read]
+        unread: Sequence[str] = ()
+        if self.flags.is_own_table:
+            first = next(text_files.read_named(paths, table.form), None)
+            used = (table.text, table.pair, table.label, table.id)
+            cells = first.cells if first else ()
+            unread = [x for x in cells if x not in (*used, *table.flags)]
+        return tasks.Examples(shown, read, unread)
 
     def _read_lines(self) -> Iterator[Sentence]:
         """Yields the texts of standard input; a tab separates a pair."""
@@ -174,55 +183,22 @@ class Classification(labels.LabelTask):
             yield Sentence(where, str(number - 1), texts[0], tuple(texts[1:]))
 
     def find_labels(self) -> Sequence[str]:
-        """See Task."""
-        flags, kind = self.flags, self.table.kind
-        start = self.model.start
-        names = flags.label_names
-        known = task_files.ModelClasses(
-            labels=self.model.labels,
-            problem_type=start.problem_type,
-            num_outputs=None
-            if self.model.unfinished_dir
-            else start.num_outputs,
-        ).with_names(
-            names and [name.strip() for name in names.split(",")],
-            trains=flags.do_train,
-        )
-        if flags.is_own_table and not (flags.problem_type or self.table.flags):
-            kind = label_kinds.OF_OWN_TABLES[
-                task_files.kind(known.kind, None)
-                if flags.do_train
-                else task_files.kind(None, known)
-            ]
-            self.table = dataclasses.replace(self.table, kind=kind)
-            self.label_kind = kind
-        elif flags.is_own_table and not flags.do_train:
-            task_files.kind(kind.name, known)  # Refuses another kind.
-        if (
-            kind in (label_kinds.OneOf, label_kinds.AnyOf)
-            and not flags.do_train
-        ):
+        """See Task: the classes in the order of the model's outputs."""
+        known, trains = self._known, self.flags.do_train
+        if self.label_kind not in (label_kinds.OneOf, label_kinds.AnyOf):
+            return self.table.labels or ()
+        if not trains:
             known.check()
-        return self.use_labels(self._labels_of(known))
-
-    def _labels_of(self, known: task_files.ModelClasses) -> Sequence[str]:
-        """Returns the labels in the order of the model's outputs."""
-        table, trains = self.table, self.flags.do_train
         match = known.in_model_order_if_same if trains else known.in_order
-        if table.labels is not None:
-            if table.kind in (label_kinds.Value, label_kinds.Choice):
-                return table.labels
-            return match(table.labels)
-        if table.kind is label_kinds.Value:
-            return ()
+        if self.table.labels is not None:
+            return match(self.table.labels)
         if not trains and known.names is not None:
             return known.names
         if trains or self.flags.train_file:
-            examples = self.sets.get(TRAIN) or self._open(TRAIN)
+            train = self.sets.get(TRAIN) or self._open(TRAIN)
+            written = train.summary.labels
             return match(
-                label_kinds.find_labels(
-                    examples.path, table.kind, examples.summary.labels
-                )
+                label_kinds.find_labels(train.path, self.label_kind, written)
             )
         if known.labels is None:
             raise errors.InputError(
@@ -237,34 +213,31 @@ class Classification(labels.LabelTask):
         length = self.flags.max_seq_length
         first = tasks.token_ids(self.tokenizer, example.text)
         others = [tasks.token_ids(self.tokenizer, x) for x in example.others]
-        if self.sequences == "windows":
+        if self.flags.windows:
+            _, windows = self.flags.windows
+            second = others[0] if others else ()
             return tasks.windows(
-                self.tokenizer,
-                first,
-                others[0] if others else (),
-                length,
-                stride=self.flags.window_stride,
-                most=MOST_WINDOWS,
+                self.tokenizer, first, second, length, **windows._asdict()
             )
         return [
             tasks.sequence(self.tokenizer, first, second, length)
             for second in others or [[]]
         ]
 
-    @property
-    def records(self) -> schema.Schema:
-        """See Task."""
-        length = self.flags.max_seq_length
+    def records(self, split: str) -> schema.Schema | None:
+        """See Task; a record has the sequences of one window."""
+        if self.sequences == "windows":
+            return None
         if self.sequences == "choices":
+            length = self.flags.max_seq_length
             return schema.multiple_choice(length, len(self.labels))
-        return schema.classification(length, self.record)
+        return super().records(split)
 
     @property
     def settings(self) -> dict[str, Any]:
         """See Task."""
         name = tables.name_of(self.flags.task_name)
-        flags = self.flags
-        windows = flags.window_pooling and [flags.window_stride, MOST_WINDOWS]
+        _, windows = self.flags.windows or (None, None)
         return {
             **super().settings,
             "task_name": name,
@@ -276,13 +249,13 @@ class Classification(labels.LabelTask):
 
     def head(self) -> Any:
         """See Task."""
-        return self._head(self.flags.window_pooling)
+        return self._head(self.flags.long_texts)
 
     def teacher_head(self, teacher: given_model.GivenModel) -> Any:
         """See Task; a teacher of windows pools them as in its training."""
-        pooling = self.flags.window_pooling
+        pooling = self.flags.long_texts
         trained = teacher.record.flags.get("long_texts", "cut")
-        if pooling and trained != "cut":
+        if "cut" not in (pooling, trained):
             pooling = trained
         elif trained != "cut":
             logging.warning(
@@ -293,14 +266,16 @@ class Classification(labels.LabelTask):
             )
         return self._head(pooling)
 
-    def _head(self, window_pooling: str | None) -> Any:
+    def _head(self, long_texts: str) -> Any:
         from tasks.classification import heads
 
         weights = None
         if self.flags.class_weights is not None:
             weights = self.class_weights()
         return heads.head_of(
-            self.kind, class_weights=weights, window_pooling=window_pooling
+            self.kind,
+            class_weights=weights,
+            window_pooling=None if long_texts == "cut" else long_texts,
         )
 
     def class_weights(self) -> list[float]:
@@ -337,27 +312,23 @@ class Classification(labels.LabelTask):
     @functools.cached_property
     def title(self) -> str:  # type: ignore[override]
         """See Task: the kind of the task and its data."""
-        data = self.table.folders[0] if self.table.folders else ""
-        if not self._is_released(TRAIN) or not data:
-            names = [self.sets.get(TRAIN) or next(iter(self.sets.values()))]
-            path = self.model.record.flags.get("train_file") or names[0].path
+        if self._has_released_train and self.table.folders:
+            data = self.table.folders[0]
+        else:
+            some = self.sets.get(TRAIN) or next(iter(self.sets.values()))
+            path = self.model.record.flags.get("train_file") or some.path
             data = os.path.basename(path.rstrip("/"))
         return f"{self.kind.title}: {data}"
 
     @property
     def datasets(self) -> Sequence[str]:  # type: ignore[override]
         """See Task."""
-        return [self.table.hub] if self._is_released(TRAIN) else []
+        return [self.table.hub] if self._has_released_train else []
 
-    def _is_released(self, split: str) -> bool:
-        """Returns whether a set is a released file, by its name and folder."""
-        files = self.table.files.get(split)
-        if files is None or self._given(split) or split not in self.sets:
-            return False
-        name = file_system.uncompressed(os.path.basename(self.sets[split].path))
-        names = [files] if isinstance(files, str) else files
-        patterns = (os.path.basename(x).format(language="*") for x in names)
-        return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    @property
+    def _has_released_train(self) -> bool:
+        is_given = self._given(TRAIN) is not None
+        return bool(self.table.files) and TRAIN in self.sets and not is_given
 
     def files(self, split: str) -> Mapping[str, tasks.Layout]:
         """See Task."""

@@ -49,7 +49,6 @@ class VectorHead(head.Head):
 
     def build(self, config: BertConfig, **options: Any) -> keras.Model:
         """See Head."""
-        options.pop("bilstm_size", None)
         return models.EmbeddingModel(
             config,
             pooling_names=self._modules.pooling,

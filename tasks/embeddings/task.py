@@ -9,7 +9,6 @@ sentence-transformers opens the model directory.
 
 import functools
 import os
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -21,7 +20,7 @@ from markupsafe import Markup
 from data import schema, text_files
 from finetuning import given_model
 from finetuning import task as tasks
-from foundation import config_flags, errors, file_system
+from foundation import errors, file_system
 from tasks.embeddings import metrics, text_groups
 from tasks.embeddings.settings import EmbeddingsFlags
 from tasks.embeddings.text_groups import Group
@@ -77,22 +76,12 @@ class Embeddings(tasks.Task):
         )
         return examples
 
-    def find_labels(self) -> Sequence[str]:
-        """See Task; vectors have no names."""
-        return ()
-
-    def check(self, example: Group) -> None:
-        """Does nothing: the reader has checked the score."""
-
     def encode(self, example: Group) -> Sequence[tasks.Tokens]:
         """See Task."""
-        length = self.flags.max_seq_length
+        length, tokenizer = self.flags.max_seq_length, self.tokenizer
         return [
             tasks.sequence(
-                self.tokenizer,
-                tasks.token_ids(self.tokenizer, text),
-                (),
-                length,
+                tokenizer, tasks.token_ids(tokenizer, text), (), length
             )
             for text in example.texts
         ]
@@ -105,7 +94,7 @@ class Embeddings(tasks.Task):
             return []
         return [{"label_ids": np.array([example.label], np.float32)}]
 
-    def records_of(self, split: str) -> schema.Schema:
+    def records(self, split: str) -> schema.Schema:
         """See Task."""
         columns = self._columns[split]
         return schema.text_groups(
@@ -156,7 +145,12 @@ class Embeddings(tasks.Task):
         """See Task."""
         size = self.modules.vector_size(self.model.config.hidden_size)
         shape = self.sets[split].summary.count, size
-        write = functools.partial(_write_npz, shape)
+
+        def write(
+            file: BinaryIO, parts: Callable[[str], Iterator[bytes]]
+        ) -> None:
+            tasks.write_npz(file, {_VECTORS: ("<f4", shape, parts("vectors"))})
+
         return {"embeddings.npz": tasks.Layout("vectors", write=write)}
 
     def decode(
@@ -186,18 +180,12 @@ class Embeddings(tasks.Task):
 
 
 def _check_flags(flags: EmbeddingsFlags, train: text_groups.Columns) -> None:
-    """Refuses flags of the other loss, and pairs without negatives.
+    """Refuses pairs without negatives.
 
     Raises:
       InputError: names the flag.
     """
     have_scores = train.kind == text_groups.SCORES
-    flag = "scale" if have_scores else "max_score"
-    if flag in config_flags.given(flags):
-        raise errors.InputError(
-            f"--{flag}: has no effect, as --train_file={flags.train_file} "
-            f"{'has' if have_scores else 'does not have'} scores"
-        )
     if flags.scale < 1:
         logging.warning(
             "--scale=%g is a factor on cosines; the temperature %g is "
@@ -242,21 +230,6 @@ def _modules(
         normalize=flags.normalize,
         max_seq_length=flags.max_seq_length,
     )
-
-
-def _write_npz(
-    shape: tuple[int, int],
-    file: BinaryIO,
-    parts: Callable[[str], Iterator[bytes]],
-) -> None:
-    """Writes the file that np.savez would, in the memory of one part."""
-    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    with (
-        zipfile.ZipFile(file, "w") as archive,
-        archive.open(f"{_VECTORS}.npy", "w", force_zip64=True) as entry,
-    ):
-        np.lib.format.write_array_header_1_0(entry, header)
-        entry.writelines(parts("vectors"))
 
 
 def _worst_pairs(

@@ -16,9 +16,8 @@ Files of pooled texts have "layers" instead of "features", and layer_-1 [N, H].
 
 import json
 import re
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -179,27 +178,17 @@ class Extraction(tasks.Task):
     ) -> None:
         """Writes the file that np.savez would, in the memory of one block."""
         counts = [np.frombuffer(part, _INT64) for part in parts(_LENGTHS)]
-        lengths = np.concatenate(counts)
-        rows = len(lengths) if self._modules.is_pooled else int(lengths.sum())
-        arrays: dict[str, tuple[str, tuple[int, ...], Iterator[bytes]]] = {}
+        rows, arrays = sum(map(len, counts)), dict[str, Any]()
         if not self._modules.is_pooled:
-            splits = np.concatenate([[0], np.cumsum(lengths)]).astype(_INT64)
-            whole = iter([splits.tobytes()])
-            arrays["row_splits"] = "<i8", splits.shape, whole
+            splits = np.cumsum(np.concatenate([[0], *counts]), dtype=_INT64)
+            rows = int(splits[-1])
+            whole = [splits.tobytes()]
+            arrays["row_splits"] = _INT64.str, splits.shape, whole
             arrays[_IDS] = "<i4", (rows,), parts(_IDS)
         for layer in self._layers:
             name = f"layer_{layer}"
             arrays[name] = "<f4", (rows, self._size), parts(name)
-        with zipfile.ZipFile(file, "w") as archive:
-            for name, (dtype, shape, data) in arrays.items():
-                header = {"descr": dtype, "fortran_order": False}
-                with archive.open(
-                    f"{name}.npy", "w", force_zip64=True
-                ) as entry:
-                    np.lib.format.write_array_header_1_0(
-                        entry, header | {"shape": shape}
-                    )
-                    entry.writelines(data)
+        tasks.write_npz(file, arrays)
 
 
 def _json(

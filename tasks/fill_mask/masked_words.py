@@ -5,7 +5,6 @@ The man went to the [MASK] .
 """
 
 import functools
-import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +17,12 @@ from keras import ops
 
 from data import features as features_lib
 from data import text_files
-from data.tokenization import wordpiece
-from data.tokenization.vocabulary import Vocabulary
+from data.tokenization import plain_wordpiece, vocabulary, wordpiece
 from finetuning import network, prediction, typed
 from finetuning import task as tasks
 from foundation import errors, file_system
 
-MASK = "[MASK]"
+MASK = vocabulary.MASK
 _BATCH_SIZE = 32
 _MUCH_UNKNOWN = 0.02  # Of the tokens.
 _PART = "lines"  # The only part of a block.
@@ -44,110 +42,12 @@ class MaskedText(NamedTuple):
     positions: list[int]
 
 
-def encode_texts(
-    tokenizer: wordpiece.Tokenizer, texts: Sequence[str], *, max_length: int
-) -> list[MaskedText | errors.InputError]:
-    """Tokenizes texts with [MASK] in them.
-
-    The tokenizer would split "[MASK]" into three tokens. Therefore the parts
-    between the masks are tokenized.
-
-    Returns:
-      Each text, or an error for a text without a mask, with more than
-      max_length tokens, or with bytes that are not UTF-8.
-    """
-    vocabulary = tokenizer.vocabulary
-    parts = [text.split(MASK) for text in texts]
-    encoding = tokenizer.encode(list(itertools.chain.from_iterable(parts)))
-    splits = iter(np.split(encoding.ids, encoding.row_splits[1:-1]))
-    results: list[MaskedText | errors.InputError] = []
-    for text, parts_of_text in zip(texts, parts, strict=True):
-        ids = [vocabulary.cls_id]
-        for tokens in itertools.islice(splits, len(parts_of_text)):
-            ids += [*tokens.tolist(), vocabulary.mask_id]
-        ids[-1] = vocabulary.sep_id  # There is no mask after the last part.
-        positions = [i for i, x in enumerate(ids) if x == vocabulary.mask_id]
-        problem = None
-        if any("\ud800" <= char <= "\udfff" for char in text):
-            problem = "not UTF-8 text"
-        elif not positions:
-            problem = f"no {MASK} in {text[:60]!r}"
-        elif len(ids) > max_length:
-            problem = (
-                f"{len(ids)} tokens are more than the {max_length} that the "
-                "model's positions or max_seq_length allow: "
-                f"{text[:60]!r}"
-            )
-        masked = MaskedText(ids, positions)
-        results.append(errors.InputError(problem) if problem else masked)
-    return results
-
-
-class MaskTokenizer(wordpiece.Tokenizer):
-    """A tokenizer that keeps each [MASK] of a text as one token.
-
-    It encodes the parts of a text between the masks.
-    """
-
-    def encode(self, texts: Sequence[str | bytes]) -> wordpiece.Encoding:
-        """See wordpiece.Tokenizer."""
-        parts = [wordpiece.valid_text(text).split(MASK) for text in texts]
-        encoded = super().encode(list(itertools.chain.from_iterable(parts)))
-        places, row_splits = _places(parts, encoded.row_splits)
-        ids = np.insert(encoded.ids, places, self.vocabulary.mask_id)
-        return wordpiece.Encoding(ids, row_splits)
-
-    def encode_with_offsets(
-        self, texts: Sequence[str]
-    ) -> wordpiece.EncodingWithOffsets:
-        """See wordpiece.Tokenizer."""
-        parts = [text.split(MASK) for text in texts]
-        encoded = super().encode_with_offsets(
-            list(itertools.chain.from_iterable(parts))
-        )
-        places, row_splits = _places(parts, encoded.row_splits)
-        begins, masks = [], []  # Of the parts and of the masks in their text.
-        for parts_of_text in parts:
-            begin = 0
-            for part in parts_of_text:
-                begins.append(begin)
-                masks.append(begin + len(part))
-                begin = masks[-1] + len(MASK)
-            masks.pop()  # No mask is after the last part.
-        shift = np.repeat(begins, np.diff(encoded.row_splits))
-        ends = np.array(masks, np.int64) + len(MASK)
-        return wordpiece.EncodingWithOffsets(
-            np.insert(encoded.ids, places, self.vocabulary.mask_id),
-            row_splits,
-            np.insert(encoded.starts + shift, places, masks),
-            np.insert(encoded.ends + shift, places, ends),
-        )
-
-
-def _places(
-    parts: Sequence[Sequence[str]], row_splits: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where masks are inserted into the tokens of parts.
-
-    Args:
-      parts: the parts of each text.
-      row_splits: row splits of the tokens of all parts.
-
-    Returns:
-      The number of the part tokens before each mask, and the row splits of the
-      texts with their masks, int64 [N + 1].
-    """
-    counts = np.array(list(map(len, parts)), np.int64)
-    last = np.cumsum(counts) - 1  # The last part of each text.
-    is_before_mask = np.ones(counts.sum(), bool)
-    is_before_mask[last] = False
-    num_masks = np.cumsum(counts - 1)
-    ends = row_splits[1:]
-    return ends[is_before_mask], np.concatenate([[0], ends[last] + num_masks])
-
-
 class MaskFiller:
-    """Ranks the vocabulary for every mask of a text."""
+    """Ranks the vocabulary for every mask of a text.
+
+    Attributes:
+      tokenizer: that of the model; a [MASK] in a text is one token.
+    """
 
     def __init__(
         self,
@@ -167,24 +67,43 @@ class MaskFiller:
           max_length: the most tokens of a text; by default, the number of the
             model's positions.
         """
-        self._model = model
-        self._tokenizer = tokenizer
-        self._offset = 1 if left_to_right else 0
+        self.tokenizer = plain_wordpiece.PlainTokenizer(
+            tokenizer.vocabulary.with_added([MASK]), **tokenizer.settings
+        )
+        self._model, self._offset = model, int(left_to_right)
         self._max_length = max_length or model.config.max_position_embeddings
 
     @property
-    def vocabulary(self) -> Vocabulary:
-        """The model's vocabulary."""
-        return self._tokenizer.vocabulary
-
-    @property
-    def settings(self) -> dict[str, Any]:
+    def made_from(self) -> dict[str, Any]:
         """What predictions are made from, besides the texts."""
         return {
-            "the model's weights": network.digest_of(self._model),
-            **features_lib.tokenizer_recipe(self._tokenizer),
-            "left_to_right": bool(self._offset),
+            "weights": network.digest_of(self._model),
+            "left_to_right": self._offset,
+            **features_lib.tokenizer_recipe(self.tokenizer),
         }
+
+    def encode(self, text: str) -> MaskedText:
+        """Tokenizes a text with [MASK] in it.
+
+        Raises:
+          InputError: the text has no mask, too many tokens, or bytes that are
+            not UTF-8.
+        """
+        words = self.tokenizer.vocabulary
+        ids = self.tokenizer.encode([text]).ids.tolist()
+        ids = [words.cls_id, *ids, words.sep_id]
+        positions = [i for i, x in enumerate(ids) if x == words.mask_id]
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            raise errors.InputError("not UTF-8 text")
+        if not positions:
+            raise errors.InputError(f"no {MASK} in {text[:60]!r}")
+        if len(ids) > self._max_length:
+            raise errors.InputError(
+                f"{len(ids)} tokens are more than the {self._max_length} that "
+                "the model's positions or max_seq_length allow: "
+                f"{text[:60]!r}"
+            )
+        return MaskedText(ids, positions)
 
     def fill(
         self, texts: Sequence[str], *, top_k: int
@@ -194,65 +113,45 @@ class MaskFiller:
         The masks of one text are predicted independently of each other.
 
         Raises:
-          InputError: a text cannot be filled; see encode_texts.
+          InputError: a text cannot be filled; see `encode`.
         """
-        return self.rank(_fillable(self.encode(texts)), top_k=top_k)
-
-    def encode(
-        self, texts: Sequence[str]
-    ) -> list[MaskedText | errors.InputError]:
-        """Tokenizes texts; see encode_texts."""
-        return encode_texts(self._tokenizer, texts, max_length=self._max_length)
+        return self.rank(list(map(self.encode, texts)), top_k=top_k)
 
     def rank(
         self, texts: Sequence[MaskedText], *, top_k: int
     ) -> list[list[list[Candidate]]]:
         """Does the same as `fill`, for tokenized texts."""
+        tokens = self.tokenizer.vocabulary.tokens
+        padded = functools.partial(keras.utils.pad_sequences, padding="post")
         order = sorted(range(len(texts)), key=lambda i: -len(texts[i].ids))
         ranked: list[list[list[Candidate]]] = [[] for _ in texts]
         for start in range(0, len(order), _BATCH_SIZE):
             rows = order[start : start + _BATCH_SIZE]
             batch = [texts[i] for i in rows]
-            for i, candidates in zip(
-                rows, self._rank(batch, top_k), strict=True
-            ):
-                ranked[i] = candidates
+            input_ids = padded([text.ids for text in batch])
+            # Position 1 exists in every text and has one before it.
+            positions = padded([text.positions for text in batch], value=1)
+            outputs = self._model(
+                {
+                    "input_ids": input_ids,
+                    "input_mask": padded([[1] * len(x.ids) for x in batch]),
+                    "segment_ids": np.zeros_like(input_ids),
+                    "masked_lm_positions": positions - self._offset,
+                }
+            )
+            logits = ops.cast(outputs.masked_lm_logits, "float32")  # [B, P, V]
+            logits = logits[..., : len(tokens)]  # Embeddings may be padded.
+            best = ops.top_k(ops.softmax(logits), min(top_k, len(tokens)))
+            values, ids = map(ops.convert_to_numpy, best)  # [B, P, top_k]
+            for row, i in enumerate(rows):
+                ranked[i] = [
+                    [
+                        Candidate(tokens[token], float(value))
+                        for token, value in zip(*mask, strict=True)
+                    ]
+                    for mask in zip(ids[row], values[row], strict=True)
+                ][: len(texts[i].positions)]
         return ranked
-
-    def _rank(
-        self, texts: Sequence[MaskedText], top_k: int
-    ) -> list[list[list[Candidate]]]:
-        """Ranks the tokens for one batch."""
-        padded = functools.partial(keras.utils.pad_sequences, padding="post")
-        input_ids = padded([text.ids for text in texts])
-        mask = padded([[1] * len(text.ids) for text in texts])
-        # Position 1 exists in every text and has one before it.
-        positions = padded([text.positions for text in texts], value=1)
-        outputs = self._model(
-            {
-                "input_ids": input_ids,
-                "input_mask": mask,
-                "segment_ids": np.zeros_like(input_ids),
-                "masked_lm_positions": positions - self._offset,
-            }
-        )
-        tokens = self._tokenizer.vocabulary.tokens
-        logits = ops.cast(outputs.masked_lm_logits, "float32")  # [B, P, V]
-        logits = logits[..., : len(tokens)]  # Embeddings may be padded.
-        best = ops.top_k(ops.softmax(logits), min(top_k, len(tokens)))
-        probabilities, ids = map(ops.convert_to_numpy, best)  # [B, P, top_k]
-        return [
-            [
-                [
-                    Candidate(tokens[i], float(probability))
-                    for i, probability in zip(
-                        ids[row, mask], probabilities[row, mask], strict=True
-                    )
-                ]
-                for mask in range(len(text.positions))
-            ]
-            for row, text in enumerate(texts)
-        ]
 
 
 def describe(text: str, masks: Sequence[Sequence[Candidate]]) -> str:
@@ -279,7 +178,7 @@ def fill_text(filler: MaskFiller, text: str, *, top_k: int) -> str:
     """Returns --text and its tokens, as `describe` does.
 
     Raises:
-      InputError: the text cannot be filled; see encode_texts.
+      InputError: the text cannot be filled; see MaskFiller.encode.
     """
     try:
         (masks,) = filler.fill([text], top_k=top_k)
@@ -297,54 +196,25 @@ def fill_stream(filler: MaskFiller, stream: TextIO, *, top_k: int) -> int:
     Returns:
       The exit code: 2 if a line of a pipe cannot be filled, else 0.
     """
-    if stream.isatty():
+    is_typed = stream.isatty()
+    if is_typed:
         sys.stderr.write("Type texts with [MASK] in them; Ctrl-D ends.\n")
-        lines = typed.lines(stream, sys.stdout)
-        blocks: Iterator[list[bytes]] = ([line] for line in lines)
-    else:
-        blocks = typed.available(stream)
-    read, has_text, are_filled = 0, False, True
-    for block in blocks:
-        texts = []
-        for number, line in enumerate(block, read + 1):
-            text = line.decode("utf-8", "surrogateescape").strip()
-            if text:
-                texts.append((f"standard input:{number}", text))
-        read += len(block)
-        has_text = has_text or bool(texts)
-        are_filled = _fill_named(filler, texts, top_k) and are_filled
-    if not has_text:
-        logging.warning("standard input: no text in %d line(s)", read)
-    return 0 if are_filled or stream.isatty() else 2
-
-
-def _fill_named(
-    filler: MaskFiller, texts: Sequence[tuple[str, str]], top_k: int
-) -> bool:
-    """Prints the tokens of (name, text); returns whether all are filled."""
-    encoded = filler.encode([text for _, text in texts])
-    good = [x for x in encoded if not isinstance(x, errors.InputError)]
-    masks = iter(filler.rank(good, top_k=top_k))
-    for (name, text), masked in zip(texts, encoded, strict=True):
-        if isinstance(masked, errors.InputError):
-            sys.stderr.write(f"{name}: {masked}\n")
-            sys.stderr.flush()
+    number, has_text, are_filled = 0, False, True
+    for number, line in enumerate(typed.lines(stream, sys.stdout), 1):
+        text = line.decode("utf-8", "surrogateescape").strip()
+        if not text:
+            continue
+        has_text = True
+        try:
+            (masks,) = filler.fill([text], top_k=top_k)
+        except errors.InputError as error:
+            are_filled = False
+            print(f"standard input:{number}: {error}", file=sys.stderr)
         else:
-            sys.stdout.write(f"{describe(text, next(masks))}\n")
-            sys.stdout.flush()
-    return len(good) == len(texts)
-
-
-def _fillable(
-    encoded: Sequence[MaskedText | errors.InputError],
-) -> list[MaskedText]:
-    """Returns the texts; raises the first error among them."""
-    texts = []
-    for text in encoded:
-        if isinstance(text, errors.InputError):
-            raise text
-        texts.append(text)
-    return texts
+            print(describe(text, masks), flush=True)
+    if not has_text:
+        logging.warning("standard input: no text in %d line(s)", number)
+    return 0 if are_filled or is_typed else 2
 
 
 class Line(NamedTuple):
@@ -360,33 +230,29 @@ class Line(NamedTuple):
     label: None = None
 
 
-class MaskedLines:
-    """Lines whose masks are filled, for finetuning.prediction."""
+class MaskedLines(tasks.Task):
+    """Lines whose masks are filled, and what fills them."""
 
     def __init__(self, filler: MaskFiller, top_k: int, *, as_text: bool):
         """Takes what fills, and whether `describe` or `as_json` shows it."""
         self._filler, self._top_k = filler, top_k
         self._form = describe if as_text else as_json
 
-    def size(self, example: Line) -> int:
-        """See Task."""
-        return 1
-
-    def encode(self, example: Line) -> MaskedText:
-        """Tokenizes a line.
+    def encode(self, example: Line) -> Any:
+        """See Task: a MaskedText.
 
         Raises:
-          InputError: it cannot be filled; names file and line.
+          InputError: the line cannot be filled; names file and line.
         """
-        (masked,) = self._filler.encode([example.text])
-        if isinstance(masked, errors.InputError):
-            raise errors.InputError(f"{example.where}: {masked}")
-        return masked
+        try:
+            return self._filler.encode(example.text)
+        except errors.InputError as error:
+            raise errors.InputError(f"{example.where}: {error}") from None
 
     def features(
-        self, encoded: Iterable[tuple[Line, MaskedText]], *, with_targets: bool
-    ) -> list[MaskedText]:
-        """See Task."""
+        self, encoded: Iterable[tuple[Line, Any]], *, with_targets: bool
+    ) -> Any:
+        """See Task: the texts."""
         return [masked for _, masked in encoded]
 
     def predict(
@@ -398,9 +264,8 @@ class MaskedLines:
     def decode(self, encoded: tasks.Encoded, outputs: Any) -> dict[str, bytes]:
         """See Task."""
         texts = [example.text for example in encoded.examples]
-        pairs = zip(texts, outputs, strict=True)
-        lines = [f"{self._form(text, masks)}\n" for text, masks in pairs]
-        return {_PART: "".join(lines).encode()}
+        lines = map(self._form, texts, outputs)
+        return {_PART: "".join(f"{line}\n" for line in lines).encode()}
 
 
 def fill_file(
@@ -429,7 +294,7 @@ def fill_file(
     for example in examples:  # Before any is filled.
         ids = task.encode(example).ids
         total += len(ids)
-        unknown += ids.count(filler.vocabulary.unk_id)
+        unknown += ids.count(filler.tokenizer.vocabulary.unk_id)
     if not total:
         logging.warning("%s: no text in %d line(s)", lines.name, lines.total)
         return
@@ -439,20 +304,15 @@ def fill_file(
             lines.name,
             100 * unknown / total,
         )
-    layout = tasks.Layout(_PART)
+    layout, folder = tasks.Layout(_PART), f"{output_file}.blocks"
     if output_file is None:
         prediction.print_blocks(
             task, task, examples, layout, batch_size=_BATCH_SIZE
         )
         return
-    folder = f"{output_file}.blocks"
+    made_from = filler.made_from | {"top_k": top_k}
     paths = prediction.predict_blocks(
-        task,
-        task,
-        examples,
-        folder,
-        filler.settings | {"top_k": top_k},
-        batch_size=_BATCH_SIZE,
+        task, task, examples, folder, made_from, batch_size=_BATCH_SIZE
     )
     prediction.write_file(output_file, layout, paths)
     file_system.remove_folder(folder)

@@ -295,8 +295,7 @@ class Ner(tasks.Task):
         """See Task: the number of sentences."""
         return len(example.sentences)
 
-    @property
-    def records(self) -> schema.Schema:
+    def records(self, split: str) -> schema.Schema:
         """See Task."""
         length = self.flags.max_seq_length
         inputs = [schema.Feature(x, (length,)) for x in self.token_inputs]

@@ -162,7 +162,7 @@ class SquadFlags(AnswerSettings, flags_lib.FinetuningFlags):
 
     @property
     def evaluated(self) -> bool:
-        """See FinetuningFlags; a training of SQuAD 2.0 finds the threshold."""
+        """Whether a training of SQuAD 2.0 finds the threshold at its end."""
         return bool(
             self.do_train
             and not self.do_predict
@@ -172,7 +172,7 @@ class SquadFlags(AnswerSettings, flags_lib.FinetuningFlags):
 
     @property
     def splits(self) -> Sequence[str]:
-        """See FinetuningFlags."""
+        """The sets that the command reads."""
         needs_dev = (
             self.predicts or self.evaluated or self.evaluates_while_training
         )

@@ -77,7 +77,8 @@ def test_the_cases_come_in_their_order(out, start):
     def found(**given):
         model, _ = find(out, init_checkpoint=start, **given)
         folder = os.path.basename(os.path.dirname(model.weights))
-        return folder, model.unfinished_dir is not None, model.step
+        step = model.record.best.get("step", 0)
+        return folder, model.unfinished_dir is not None, step
 
     assert found() == ("start", False, 0)
     stop_at_a_checkpoint(out, init_checkpoint=start)

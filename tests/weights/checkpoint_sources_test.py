@@ -178,20 +178,20 @@ def _write_tf1(directory, rename, dtype=tf.float32):
 
 
 @pytest.mark.parametrize(
-    ("scope", "of_heads", "change"),
+    ("scope", "of_heads"),
     [
-        ("module/bert/", "module/", "module/bert/ is replaced by bert/"),
-        ("model/bert/", "", "model/bert/ is replaced by bert/"),
-        ("model/", "model/", "model/ is replaced by bert/"),
-        ("bert/bert/", "", "bert/bert/ is replaced by bert/"),
-        ("bert/bert/", "bert/", "bert/bert/ is replaced by bert/"),
-        ("a/bert/bert/", "a/bert/", "a/bert/bert/ is replaced by bert/"),
-        ("albert/", "albert/", "albert/ is replaced by bert/"),
-        ("", "", "they get the prefix bert/"),
+        ("module/bert/", "module/"),
+        ("model/bert/", ""),
+        ("model/", "model/"),
+        ("bert/bert/", ""),
+        ("bert/bert/", "bert/"),
+        ("a/bert/bert/", "a/bert/"),
+        ("albert/", "albert/"),
+        ("", ""),
     ],
 )
 def test_the_encoder_of_a_tf1_checkpoint_may_be_in_any_scope(
-    scope, of_heads, change, tmp_path, caplog
+    scope, of_heads, tmp_path
 ):
     def rename(path):
         if path.startswith("bert/"):
@@ -199,10 +199,8 @@ def test_the_encoder_of_a_tf1_checkpoint_may_be_in_any_scope(
         return of_heads + path
 
     prefix = _write_tf1(tmp_path, rename)
-    with caplog.at_level(logging.INFO, "absl"):
-        assert _same_as_pretrained(prefix)
-        source = checkpoint_sources.read(prefix)
-    assert caplog.text.count(change) == 1  # Though it was read twice.
+    assert _same_as_pretrained(prefix)
+    source = checkpoint_sources.read(prefix)
     assert not source.others
     slots = {f"{path}/adam_m" for path in source.tensors}
     assert source.matched.training_state.keys() == slots | {"global_step"}
@@ -405,8 +403,8 @@ def test_a_warm_start_logs_what_was_initialized_and_left_over(tf1, caplog):
     model = models.ClassificationModel(CONFIG, num_classes=2)
     with caplog.at_level(logging.INFO, "absl"):
         pretrained.assign(model, tf1)
-    assert "39 variables loaded; initialized: output_weights" in caplog.text
-    assert "not used: cls/predictions/output_bias" in caplog.text
+    assert "39 variables loaded; random at first: output_w" in caplog.text
+    assert "not used: cls/predictions/output_bias and 6 more" in caplog.text
     assert "adam_m" not in caplog.text
 
 
