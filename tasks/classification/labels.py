@@ -211,15 +211,14 @@ class LabelTask(tasks.Task):
         if self.kind.names is None:
             return []
         decided = self.kind.decide(logits)
-        rows = []
-        for label, is_true, is_decided in zip(
-            self.labels,
-            *(x.T for x in self.kind.per_class(targets, decided)),
-            strict=True,
-        ):
-            right = int((is_true & is_decided).sum())
-            true, said = int(is_true.sum()), int(is_decided.sum())
-            precision, recall = right / max(said, 1), right / max(true, 1)
-            f1 = 2 * right / max(true + said, 1)
-            rows.append([label, true, said, precision, recall, f1])
-        return rows
+        true, said = self.kind.per_class(targets, decided)
+        right, true, said = (x.sum(axis=0) for x in (true & said, true, said))
+        columns = (
+            true,
+            said,
+            right / np.maximum(said, 1),
+            right / np.maximum(true, 1),
+            2 * right / np.maximum(true + said, 1),
+        )
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [[x, *row] for x, row in zip(self.labels, rows, strict=True)]

@@ -1,7 +1,6 @@
 """The flags of run_classifier.py."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -170,29 +169,12 @@ class ClassifierFlags(flags_lib.EvaluatedFlags):
             raise ValueError("--glue_submission needs --do_predict")
         if self.test_file == STANDARD_INPUT and self.glue_submission:
             raise ValueError("--glue_submission needs a --test_file with ids")
-        _ = self.given_class_weights
 
     @property
     def evaluates_each_epoch(self) -> bool:
         """See FinetuningFlags."""
         has_own = self.dev_file is not None or self.dev_fraction is not None
         return self.do_train and has_own
-
-    @property
-    def given_class_weights(self) -> list[float] | None:
-        """The numbers in --class_weights, None without it or if balanced."""
-        if self.class_weights in (None, "balanced"):
-            return None
-        try:
-            weights = [float(x) for x in self.class_weights.split(",")]
-        except ValueError:
-            weights = []
-        if not weights or not all(0 < x < math.inf for x in weights):
-            raise ValueError(
-                f"--class_weights={self.class_weights}: must be balanced, or "
-                "positive numbers separated by commas"
-            )
-        return weights
 
     @property
     def is_own_table(self) -> bool:
@@ -226,18 +208,7 @@ class ClassifierFlags(flags_lib.EvaluatedFlags):
                 f"{', '.join((*tables.TASKS, *tables.OWN_FORMS))}"
             )
         labels = [x.strip() for x in self.label_column.split(",")]
-        used = [self.text_column, self.text_pair_column, *labels]
-        if twice := errors.repeated(filter(None, used)):
-            raise errors.InputError(
-                f"the column {twice!r} is named twice among --text_column, "
-                "--text_pair_column and --label_column"
-            )
         several = labels if len(labels) > 1 else []
-        if several and self.problem_type not in (None, "multi_label"):
-            raise errors.InputError(
-                f"--label_column={self.label_column} makes a model of several "
-                f"labels, not --problem_type={self.problem_type}"
-            )
         kind = self.problem_type or label_kinds.OneOf.name
         return tables.Table(
             form=self.task_name.lower(),

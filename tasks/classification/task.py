@@ -16,6 +16,7 @@ import csv
 import dataclasses
 import functools
 import io
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -284,22 +285,26 @@ class Classification(labels.LabelTask):
         If it is "balanced", all classes count the same: N / (C * count); a
         class without examples gets the weight 1.
         """
-        flag = f"--class_weights={self.flags.class_weights}"
-        if self.table.kind is not label_kinds.OneOf:
+        given = self.flags.class_weights
+        if self.label_kind is not label_kinds.OneOf:
             raise errors.InputError(
-                f"{flag}: only for tasks with one of several labels, not for "
-                f"{self.kind.title}"
+                f"--class_weights={given}: only for tasks with one of several "
+                f"labels, not for {self.kind.title}"
             )
-        weights = self.flags.given_class_weights
-        if weights is None:
+        if given == "balanced":
             written = self.sets[TRAIN].summary.labels
             counts = [written[label] for label in self.labels]
             mean = sum(counts) / np.count_nonzero(counts)
             return [float(mean / n) if n else 1.0 for n in counts]
-        if len(weights) != len(self.labels):
+        try:
+            weights = [float(x) for x in given.split(",")]
+        except ValueError:
+            weights = []
+        is_good = all(0 < x < math.inf for x in weights)
+        if not is_good or len(weights) != len(self.labels):
             raise errors.InputError(
-                f"{flag}: {len(weights)} weights, but the labels are "
-                f"{', '.join(self.labels)}"
+                f"--class_weights={given}: must be balanced, or a positive "
+                f"number for each of the labels {', '.join(self.labels)}"
             )
         return weights
 
