@@ -6,9 +6,7 @@
     sentence1, sentence2, gold_label      triples (premise, entailed,
                                           contradicted), as of MNLI and SNLI
 
-The columns of a file determine its kind. In a .tsv or .txt with a column
-sentence1, quotation marks are characters of the text, because the released
-files of STS-B, MNLI and SNLI have single quotation marks.
+The columns of a file determine its kind.
 """
 
 import collections
@@ -78,7 +76,7 @@ def open_groups(
       InputError: there is no such file, or its columns are unknown.
     """
     paths = text_files.find_all(path, _ENDINGS)
-    head = next(_rows(paths), None)
+    head = next(text_files.read_named(paths), None)
     if head is None:
         raise errors.InputError(f"{paths[0]}: has no examples")
     kind = next((k for k, x in _COLUMNS.items() if {*x} <= {*head.cells}), None)
@@ -103,35 +101,15 @@ def read_lines(path: str) -> Iterator[Group]:
         yield Group(f"{path}:{line}", (text.strip(),))
 
 
-def _rows(paths: Sequence[str]) -> Iterator[Row]:
-    """Yields the rows of files as mappings of column names."""
-    for path in paths:
-        rows: Iterator[Row] = iter(())
-        if text_files.form_of(path) == "tsv":
-            rows = (x for x in text_files.read_tsv(path) if x.cells)
-        head = next(rows, None)
-        if head is None or "sentence1" not in head.cells:
-            yield from text_files.read_named([path])
-            continue
-        for row in rows:
-            if len(row.cells) != len(head.cells):
-                raise errors.InputError(
-                    f"{row.where}: {len(row.cells)} columns, but the header "
-                    f"has {len(head.cells)}"
-                )
-            named = dict(zip(head.cells, row.cells, strict=True))
-            yield row._replace(cells=named)
-
-
 def _groups(
     paths: Sequence[str], columns: Columns, max_score: float | None
 ) -> Iterator[Group]:
     if columns.kind == NLI:
-        yield from _triples(_rows(paths))
+        yield from _triples(text_files.read_named(paths))
         return
     is_scored = columns.kind == SCORES
     names = columns.names[:2] if is_scored else columns.names
-    for row in _rows(paths):
+    for row in text_files.read_named(paths):
         label = _score(row, max_score) if is_scored else None
         yield Group(row.where, tuple(map(row.text, names)), label)
 

@@ -36,8 +36,8 @@ def read(folder, text, name="a.csv", max_score=None):
         ),
         (
             "a.tsv",
-            'sentence1\tscore\tsentence2\n"Hi"\t1\tb\n',
-            [(('"Hi"', "b"), 1.0)],
+            'sentence1\tscore\tsentence2\n"Hi" he\t1\t"b\n',
+            [(('"Hi" he', '"b'), 1.0)],
             [],
         ),
     ],
