@@ -209,9 +209,10 @@ def fill_stream(filler: MaskFiller, stream: TextIO, *, top_k: int) -> int:
             (masks,) = filler.fill([text], top_k=top_k)
         except errors.InputError as error:
             are_filled = False
-            print(f"standard input:{number}: {error}", file=sys.stderr)
+            sys.stderr.write(f"standard input:{number}: {error}\n")
         else:
-            print(describe(text, masks), flush=True)
+            sys.stdout.write(f"{describe(text, masks)}\n")
+            sys.stdout.flush()
     if not has_text:
         logging.warning("standard input: no text in %d line(s)", number)
     return 0 if are_filled or is_typed else 2
