@@ -211,20 +211,3 @@ def test_pairs_without_negatives_are_told(
     except errors.InputError as error:
         found = str(error)
     assert message in found if message else not found
-
-
-def test_a_batch_that_is_encoded_in_parts_trains_as_well(root):
-    run(
-        root,
-        "cached",
-        "do_train",
-        "do_eval",
-        train_file=root / "train.csv",
-        dev_file=root / "dev.csv",
-        num_train_epochs=4,
-        pooling="max",
-        gradient_cache_size=10,
-        gradient_accumulation_steps=2,
-    )
-    scores = tiny_runs.eval_results(root / "cached")
-    assert scores["eval_recall_at_5"] > 0.9
