@@ -248,36 +248,33 @@ class Classification(labels.LabelTask):
 
     # With TensorFlow.
 
-    def head(self) -> Any:
-        """See Task."""
-        return self._head(self.flags.long_texts)
-
-    def teacher_head(self, teacher: given_model.GivenModel) -> Any:
-        """See Task; a teacher of windows pools them as in its training."""
-        pooling = self.flags.long_texts
-        trained = teacher.record.flags.get("long_texts", "cut")
-        if "cut" not in (pooling, trained):
-            pooling = trained
-        elif trained != "cut":
-            logging.warning(
-                "%s was trained with --long_texts=%s, but reads texts that are "
-                "cut",
-                teacher.weights,
-                trained,
-            )
-        return self._head(pooling)
-
-    def _head(self, long_texts: str) -> Any:
+    def head(self, long_texts: str | None = None) -> Any:
+        """See Task; `long_texts` is how a teacher was trained."""
         from tasks.classification import heads
 
+        pooling = long_texts or self.flags.long_texts
         weights = None
         if self.flags.class_weights is not None:
             weights = self.class_weights()
         return heads.head_of(
             self.kind,
             class_weights=weights,
-            window_pooling=None if long_texts == "cut" else long_texts,
+            window_pooling=None if pooling == "cut" else pooling,
         )
+
+    def teacher_head(self, teacher: given_model.GivenModel) -> Any:
+        """See Task; a teacher of windows pools them as in its training."""
+        trained = teacher.record.flags.get("long_texts", "cut")
+        if trained != "cut" and self.flags.windows:
+            return self.head(trained)
+        if trained != "cut":
+            logging.warning(
+                "%s was trained with --long_texts=%s, but reads texts that are "
+                "cut",
+                teacher.weights,
+                trained,
+            )
+        return self.head()
 
     def class_weights(self) -> list[float]:
         """Returns the weights of --class_weights.
