@@ -51,11 +51,6 @@ class Schema:
     kind: str
     features: tuple[Feature, ...]
 
-    def __post_init__(self):
-        """Refuses a name that occurs twice."""
-        if len(set(self.names)) != len(self.names):
-            raise ValueError(f"{self.kind}: a feature name occurs twice")
-
     @property
     def ragged_names(self) -> list[str]:
         """The features with a value for every token, except the mask."""

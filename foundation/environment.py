@@ -11,7 +11,8 @@ import os
 import sys
 
 _OLDEST = (3, 10)
-_NEEDED = ("absl", "msgspec", "numpy", "tensorflow", "keras")
+# A server of ONNX files needs no TensorFlow.
+_NEEDED = ("absl", "msgspec", "numpy")
 _CHECKOUT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 

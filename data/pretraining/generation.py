@@ -176,7 +176,9 @@ def _tokenize(
             yield number, block
 
     done = 0
-    with _bar("tokenizing", total, unit="B", unit_scale=True) as bar:
+    with progress.bar(
+        desc="tokenizing", total=total, unit="B", unit_scale=True
+    ) as bar:
         for found in pool.map(write_block, units()):
             done += 1
             counts.update(found)
@@ -190,10 +192,6 @@ def _tokenize(
         )
     work_dir.join_blocks(recipe, done, counts)
     return dict(counts)
-
-
-def _bar(name: str, total: int, **options):
-    return progress.bar(desc=name, total=total, **options)
 
 
 def write_block(recipe: Recipe, unit: tuple[int, text_files.Block]) -> Counts:
@@ -286,7 +284,7 @@ def _pair(recipe: Recipe, pool: workers.Workers, counts: Counts) -> int:
     size = -(-len(store.corpus.tokens) // _TABLES)
     units = [*enumerate(store.document_groups(min(max(size, least), most)))]
     total: collections.Counter[str] = collections.Counter()
-    with _bar("pairing", len(units), unit=" tables") as bar:
+    with progress.bar(desc="pairing", total=len(units), unit=" tables") as bar:
         for found in pool.map_on_disk(write_table, units):
             total.update(found)
             bar.update(1)
@@ -394,7 +392,7 @@ def _write_shards(
         if done[shard] is None
     ]
     units = [unit for _, parts in missing for unit in parts]
-    with _bar("writing", len(units), unit=" slices") as bar:
+    with progress.bar(desc="writing", total=len(units), unit=" slices") as bar:
         written = pool.map_on_disk(write_slice, units)
         for shard, parts in missing:
             receipts = []
