@@ -27,6 +27,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,7 @@ _INCOMPLETE = ".incomplete"
 _RANDOM = 8  # Characters, as tempfile makes them.
 _TEMPORARY = re.compile(rf"\.(.+)\.\w{{{_RANDOM}}}{_INCOMPLETE}", re.S)
 _LOCK, _FILES, _NEW, _OLD = "lock", "files", "new", "old"
+_LONG = 600  # Seconds; a new folder is locked in milliseconds.
 
 
 @contextlib.contextmanager
@@ -193,16 +195,23 @@ def _remove(temporary: str, path: str) -> None:
 def _remove_stale(path: str) -> None:
     """Removes the temporary folders of `path` that killed runs have left.
 
-    These are those that no process has locked.
+    These are those that no process has locked, and those without a lock that
+    are so old that their process does not live to lock them.
     """
     folder, name = map(glob.escape, os.path.split(path))
     pattern = f".{name}.{'?' * _RANDOM}{_INCOMPLETE}"
     for temporary in sorted(glob.glob(os.path.join(folder, pattern))):
         # Another process may remove it meanwhile, or may not have locked it
         # yet. NFS locks only files open for writing.
-        with (
-            contextlib.suppress(OSError),
-            open(os.path.join(temporary, _LOCK), "r+b") as lock,
-        ):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(temporary, path)
+        with contextlib.suppress(OSError):
+            name = os.path.join(temporary, _LOCK)
+            if os.path.exists(name) or _age(temporary) < _LONG:
+                with open(name, "r+b") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove(temporary, path)
+            else:
+                _remove(temporary, path)
+
+
+def _age(path: str) -> float:
+    return time.time() - os.stat(path).st_mtime

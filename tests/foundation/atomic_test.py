@@ -168,7 +168,10 @@ def test_the_next_write_removes_the_folders_of_killed_runs(
     other = tmp_path / ".made.too.01234567.incomplete"
     other.mkdir()
     (other / "lock").touch()
-    assert len(os.listdir(tmp_path)) == 3 and _text_of(path) == "old"
+    unlocked = tmp_path / ".made.76543210.incomplete"
+    unlocked.mkdir()  # By a process that was killed at once.
+    os.utime(unlocked, (0, 0))
+    assert len(os.listdir(tmp_path)) == 4 and _text_of(path) == "old"
     with atomic.replacing_folder(str(path)) as living:
         os.mkdir(living)
         assert set(os.listdir(tmp_path)) == {
