@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from foundation import progress
 from training import feed, inference
 
 SIZES = (5, 3, 4, 2, 6)
@@ -80,22 +79,6 @@ def test_batches_come_in_order_with_real_examples_only():
     ]  # fmt: skip
     for number, values in enumerate(found):
         assert (values["sum"] == number * SIZES[number]).all()
-
-
-def test_a_bar_counts_the_real_examples(monkeypatch):
-    bars, hidden, real = [], [], progress.bar
-
-    def bar(**options):
-        hidden.append(options["disable"])
-        bars.append(real(**options))
-        return bars[-1]
-
-    monkeypatch.setattr(progress, "bar", bar)
-    list(make_predictor().batches(make_batches, 14))
-    assert [(bar.desc, bar.n) for bar in bars] == [("14 examples", 14)]
-    # Of one example, nobody needs to know how far it is.
-    next(make_predictor().batches(make_batches, 1))
-    assert hidden == [False, True]
 
 
 def num_functions():

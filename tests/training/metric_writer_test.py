@@ -84,19 +84,6 @@ def test_a_run_of_slow_steps_is_not_silent(tmp_path, caplog, monkeypatch):
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
 
 
-def test_metrics_are_shown_in_words():
-    values = {"accuracy": 0.5, "f1_macro": 0.25, "score": 0.375, "loss": 1.0}
-    assert metric_writer.in_words(values | {"global_step": 7}) == (
-        "loss 1, accuracy 0.5, macro F1 0.25"
-    )
-    values = {"score": 0.5, "loss": 1.0}
-    assert metric_writer.in_words(values) == "score 0.5, loss 1"
-    values = {"masked_lm_accuracy": 0.5, "score": 0.5}
-    assert metric_writer.in_words(values) == "masked-LM accuracy 0.5"
-    values = {"recall": 0.5, "f1": 0.25, "recall_PER": 1.0, "f1_PER": 1.0}
-    assert metric_writer.in_words(values) == "recall 0.5, F1 0.25"
-
-
 def test_a_resumed_run_drops_later_samples(tmp_path):
     path = tmp_path / metric_writer.SAMPLES
     writer = metric_writer.MetricWriter(str(tmp_path))
@@ -124,6 +111,9 @@ def test_tensorboard_reads_metrics_and_samples_in_order(tmp_path):
             writer.write(step, {"train/loss": step / 4, "train/lr": 0.5})
         writer.write_samples(step, [{"text": "**A**"}, {"text": "B"}])
         writer.close()
+        if not first:  # A kill cuts the last event off.
+            (path,) = tmp_path.glob("events.*")
+            path.write_bytes(path.read_bytes()[:-5])
     shown = in_tensorboard(tmp_path)
     losses = [
         (event.step, float(tf.make_ndarray(event.tensor_proto)))
@@ -152,14 +142,3 @@ def test_a_failed_write_is_an_error_that_names_the_file(tmp_path, pattern):
         writer.write(2, {"train/loss": 1.0})
     assert errors.system_number(caught.value) == errno.EFBIG
     assert str(path) in str(caught.value)
-
-
-def test_the_console_shows_six_held_out_metrics_at_most(tmp_path, caplog):
-    writer = metric_writer.MetricWriter(str(tmp_path))
-    values = {f"eval/f1_{i}": 0.5 for i in range(20)}
-    with caplog.at_level(logging.INFO):
-        writer.write(7, values | {"eval/score": 0.25, "eval/loss": 1.0})
-    assert caplog.messages == [
-        "step 7, held out: loss 1, F1 0 0.5, F1 1 0.5, F1 2 0.5, F1 3 0.5, "
-        "F1 4 0.5"
-    ]

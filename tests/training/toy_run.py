@@ -47,7 +47,6 @@ DEFAULTS = {
     "jit": False,
     "precision": "float32",
     "strategy": "auto",
-    "sleep": 0.0,
     "peak": 0.01,
     "clip_norm": 0.05,
     "width": WIDTH,
@@ -144,9 +143,7 @@ class Objective:
         }
 
 
-def batches(
-    batch, sleep=0.0, poison=-1, overflow=-1, number=None, length=LENGTH
-):
+def batches(batch, poison=-1, overflow=-1, number=None, length=LENGTH):
     """Returns make_batches: batch k is a pure function of k.
 
     Batch `poison` has a weight that is not a number. In the second half of
@@ -155,8 +152,6 @@ def batches(
     """
 
     def draw(k):
-        if sleep:
-            time.sleep(sleep)
         rng = np.random.default_rng([7, k])
         ids = rng.integers(0, VOCABULARY, [batch, length], np.int32)
         weights = rng.random([batch, length]) < rng.random([batch, 1])
@@ -231,7 +226,6 @@ def make(options):
                     steps,
                     batches(
                         options["batch"],
-                        options["sleep"],
                         options["poison"],
                         options["overflow"],
                         length=length,

@@ -119,13 +119,6 @@ def test_a_large_model_keeps_its_variables(model, predictor, monkeypatch):
     assert not {(3, 2), (2, 1)} & set(constant_shapes(predictor))
 
 
-def test_float32_keeps_its_variables():
-    model = make_model("float32")
-    predictor = make_predictor(model)
-    np.testing.assert_allclose(predict(predictor), expected(model), rtol=1e-6)
-    assert not {(3, 2), (2, 1)} & set(constant_shapes(predictor))
-
-
 def test_while_weights_change_one_graph_is_used(model, predictor):
     with predictor.while_weights_change():
         predict(predictor)
@@ -141,11 +134,3 @@ def test_while_weights_change_one_graph_is_used(model, predictor):
         False,
         True,
     ]
-
-
-def test_a_model_without_copies_has_one_graph():
-    predictor = make_predictor(make_model("float32"))
-    with predictor.while_weights_change():
-        predict(predictor)
-    predict(predictor)
-    assert len(predictor._compiled) == 1
