@@ -1,34 +1,49 @@
 r"""Changes the code at random and counts how many changes the tests notice.
 
-    python tests/slow/mutants.py --rooms=data,foundation --mutants=200 \
-        --seed=1 --state=mutants.json
+    python tests/slow/mutants.py --mutants=200 --seed=1 --state=mutants.json
 
 A mutant is one changed comparison, constant or operator, or one removed
-statement, chosen by the seed among all of the rooms. The tests that run its
-line, the quickest first, run in a copy of the checkout until one fails. The
-traces of the tests are made once and kept beside --state, as are the results:
-the same command continues. Prints each mutant, and the share that was killed.
-A mutant of a line that no test runs has survived.
+statement, chosen by the seed among all of the rooms. The quickest tests that
+run its line, --seconds of them, run in a copy of the checkout until one fails;
+each mutant in a fork of this process, which has imported TensorFlow. The traces
+of the tests are made once and kept beside --state, as are the results: the same
+command continues, and with more --seconds it tries the survivors again. Prints
+each mutant, and the share that was killed. A mutant of a line that no test runs
+has survived.
 """
 
 import argparse
 import ast
 import collections
+import contextlib
+import importlib
+import itertools
 import json
 import os
 import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from typing import NamedTuple, NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+NO_TESTS = 5  # The exit code of pytest without a test.
 NOT_COPIED = (".git", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache")
-LIMIT = 600  # Seconds of the tests of a mutant; one that hangs is noticed.
+ROOMS = (
+    "data,finetuning,foundation,modeling,paper,serving,tasks,training,weights"
+)
+# What the tests import, so that forks have it.
+LIBRARIES = (
+    *("keras", "tensorflow", "tensorflow_text", "tensorboard", "pytest"),
+    *("hypothesis", "safetensors.numpy", "pyarrow.parquet", "sklearn.metrics"),
+    *("scipy.stats", "aiohttp.web", "jinja2", "prometheus_client", "onnx"),
+)
 OPERATORS = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -117,8 +132,10 @@ def mutant(path: pathlib.Path, number: int) -> tuple[str, int, str, str]:
     return ast.unparse(tree) + "\n", line, lines[line - 1].strip(), after
 
 
-def traces(folder: pathlib.Path, rooms: list[str], tests: list[str]) -> None:
-    """Runs the tests once with a tracer."""
+def traces(
+    folder: pathlib.Path, rooms: list[str], tests: list[str], jobs: int
+) -> None:
+    """Runs the tests once with a tracer; writes their output at the end."""
     folder.mkdir(parents=True)
     tracing = ROOT / "tests" / "slow" / "tracing"
     environment = {
@@ -126,75 +143,149 @@ def traces(folder: pathlib.Path, rooms: list[str], tests: list[str]) -> None:
         "TRACES": str(folder),
         "TRACED_ROOMS": os.pathsep.join(f"{ROOT / x}{os.sep}" for x in rooms),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--durations=0"]
-    options = [
-        "-vv",
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs)]
+    command += ["--dist", "loadfile", "--no-loadscope-reorder", "-vv"]
+    command += [
+        "--durations=0",
         "-p",
         "no:cacheprovider",
-        "-m",
-        "not all and not docs and not proofs",
+        "-p",
+        "sitecustomize",
     ]
     shown = subprocess.run(
-        [*command, *options, *tests],
+        [*command, *tests],
         cwd=ROOT,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         text=True,
     )
     (folder / "pytest.txt").write_text(shown.stdout)
-    if shown.returncode:
-        sys.exit(f"the tests fail without a mutant:\n{shown.stdout[-3000:]}")
 
 
-def covering(folder: pathlib.Path) -> dict[tuple[str, int], list[str]]:
-    """Returns (file, line) -> tests that run it, the quickest first.
+class Covering:
+    """Which tests run a line, and how long they take."""
 
-    Lines that run at the import, before a test, have all tests of their file.
-    """
-    seconds: dict[str, float] = collections.defaultdict(float)
-    durations = r"^([\d.]+)s (?:call|setup) +(\S.*)$"
-    for text, test in re.findall(
-        durations, (folder / "pytest.txt").read_text(), re.MULTILINE
-    ):
-        seconds[test] += float(text)
-    found: dict[tuple[str, int], set[str]] = collections.defaultdict(set)
-    for path in folder.glob("*.json"):
-        for test, file, lines in json.loads(path.read_text()):
-            for line in [0, *lines]:
-                found[os.path.relpath(file, ROOT), line].add(test)
-    for file, line in [*found]:
-        if "" in found[file, line]:
-            found[file, line] = found[file, 0] - {""}
-    return {
-        place: sorted(tests, key=lambda test: (seconds[test], test))
-        for place, tests in found.items()
-    }
-
-
-def is_killed(copied: pathlib.Path, tests: list[str]) -> bool:
-    """Returns whether one of the tests fails in the copy, or hangs."""
-    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-n", "0"]
-    arguments = copied / "mutant_tests.txt"
-    arguments.write_text("\n".join(tests))
-    try:
-        done = subprocess.run(
-            [*command, "-p", "no:cacheprovider", f"@{arguments}"],
-            cwd=copied,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=LIMIT,
+    def __init__(self, folder: pathlib.Path):
+        """Reads traces. Tests that fail without a mutant are left out."""
+        text = (folder / "pytest.txt").read_text()
+        self.seconds: dict[str, float] = collections.defaultdict(float)
+        for seconds, test in re.findall(
+            r"^([\d.]+)s (?:call|setup) +(\S.*)$", text, re.MULTILINE
+        ):
+            self.seconds[test] += float(seconds)
+        self.failed = set(
+            re.findall(
+                r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", text, re.MULTILINE
+            )
         )
-    except subprocess.TimeoutExpired:
-        return True
-    return done.returncode != 0
+        self._tests: dict[tuple[str, int], set[str]] = collections.defaultdict(
+            set
+        )
+        for path in folder.glob("*.json"):
+            for test, file, lines in json.loads(path.read_text()):
+                for line in [0, *lines]:
+                    place = os.path.relpath(file, ROOT), line
+                    self._tests[place].add(test)
+
+    def of(self, file: str, line: int) -> list[str]:
+        """Returns the tests that run a line, the quickest first.
+
+        A line that runs at the import has all tests of its file.
+        """
+        found = self._tests.get((file, line), set())
+        if "" in found:
+            found = self._tests[file, 0]
+        found = found - self.failed - {""}
+        return sorted(found, key=lambda test: (self.seconds[test], test))
+
+
+class Chosen:
+    """A plugin of pytest that runs some tests, the quickest files first."""
+
+    def __init__(self, tests: list[str], seconds: dict[str, float]):
+        """Takes the tests and the time of each."""
+        self.files: dict[str, float] = collections.defaultdict(float)
+        for test in tests:
+            self.files[test.partition("::")[0]] += seconds[test]
+        self._tests = {*tests}
+
+    def pytest_collection_modifyitems(self, items):
+        """Keeps the order within a file, whose tests share fixtures."""
+        items[:] = [x for x in items if x.nodeid in self._tests]
+        items.sort(key=lambda x: self.files[x.nodeid.partition("::")[0]])
+
+
+def load_libraries() -> None:
+    """Imports what all tests import, and nothing of the project."""
+    sys.path[0] = str(ROOT)
+    importlib.import_module("foundation.tensorflow_setup")
+    for name in LIBRARIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for name in [x for x in sys.modules if x.startswith("foundation")]:
+        del sys.modules[name]
+
+
+def run_tests(copied: pathlib.Path, chosen: Chosen) -> NoReturn:
+    """Runs tests in this process, which it ends with pytest's exit code."""
+    code = 1
+    try:
+        os.setsid()
+        os.chdir(copied)
+        sys.path[0] = str(copied)
+        output = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(output, descriptor)
+        options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
+        files = sorted(chosen.files, key=lambda x: chosen.files[x])
+        code = importlib.import_module("pytest").main(
+            [*options, *files], plugins=[chosen]
+        )
+    finally:
+        os._exit(code)
+
+
+class Trial(NamedTuple):
+    """A mutant whose tests run."""
+
+    key: str
+    path: pathlib.Path
+    copied: pathlib.Path
+    latest: float  # When it is taken for one that hangs.
+    count: int  # Of tests.
+
+
+def wait(running: dict[int, Trial]) -> tuple[Trial, bool]:
+    """Waits until a trial has ended; returns it, and whether it was killed."""
+    while True:
+        for pid, trial in running.items():
+            found, status = os.waitpid(pid, os.WNOHANG)
+            is_late = time.monotonic() > trial.latest
+            if found or is_late:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)  # With what it started.
+                if not found:
+                    os.waitpid(pid, 0)
+                del running[pid]
+                code = os.waitstatus_to_exitcode(status)
+                return trial, is_late or code not in (0, NO_TESTS)
+        time.sleep(0.05)
+
+
+def quick(tests: list[str], covering: Covering, seconds: float) -> list[str]:
+    """Returns the first tests, which take so many seconds together."""
+    times = itertools.accumulate(covering.seconds[test] for test in tests)
+    return tests[: sum(time <= seconds for time in times)] or tests[:1]
 
 
 def main() -> None:
     """Tries the mutants and prints the share that was killed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rooms", required=True, help="folders, with commas")
+    parser.add_argument("--rooms", default=ROOMS, help="folders, with commas")
     parser.add_argument("--tests", default="tests", help="with commas")
     parser.add_argument("--mutants", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=60, help="per mutant")
+    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--state", default="mutants.json")
     options = parser.parse_args()
@@ -203,8 +294,10 @@ def main() -> None:
     folder = state.with_suffix(".traces").absolute()
     if not (folder / "pytest.txt").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        traces(folder, rooms, options.tests.split(","))
-    tests_of = covering(folder)
+        traces(folder, rooms, options.tests.split(","), options.jobs)
+    covering = Covering(folder)
+    for test in sorted(covering.failed):
+        print(f"fails without a mutant: {test}")
     places = [
         (path, number)
         for room in rooms
@@ -212,27 +305,52 @@ def main() -> None:
         for number in range(len([*mutations(ast.parse(path.read_text()))]))
     ]
     chosen = random.Random(options.seed).sample(places, options.mutants)
+    load_libraries()
+    running: dict[int, Trial] = {}
+
+    def note(key: str, end: str, count: int = 0) -> None:
+        results[key] = [end, count]
+        state.write_text(json.dumps(results, indent=1))
+        print(f"{end} by {count} tests: {key}", flush=True)
+
+    def finish() -> None:
+        trial, is_killed = wait(running)
+        file = trial.path.relative_to(ROOT)
+        shutil.copy2(trial.path, trial.copied / file)
+        free.append(trial.copied)
+        note(trial.key, "killed" if is_killed else "survived", trial.count)
+
     with tempfile.TemporaryDirectory() as name:
-        copied = pathlib.Path(name) / "copy"
-        shutil.copytree(
-            ROOT, copied, ignore=shutil.ignore_patterns(*NOT_COPIED)
-        )
+        free = [pathlib.Path(name) / str(job) for job in range(options.jobs)]
+        for copied in free:
+            ignored = shutil.ignore_patterns(*NOT_COPIED)
+            shutil.copytree(ROOT, copied, ignore=ignored)
         for path, number in chosen:
             file = str(path.relative_to(ROOT))
             text, line, before, after = mutant(path, number)
-            key = f"{file}:{line}: {before} -> {after}"
-            if key not in results:
-                began = time.monotonic()
-                tests = tests_of.get((file, line), [])
-                (copied / file).write_text(text)
-                end = "killed" if tests and is_killed(copied, tests) else ""
-                shutil.copy(path, copied / file)
-                results[key] = end or ("survived" if tests else "not run")
-                state.write_text(json.dumps(results, indent=1))
-                print(
-                    f"{results[key]}, {time.monotonic() - began:.0f} s: {key}"
-                )
-    killed = sum(end == "killed" for end in results.values())
+            key = f"{file}:{line}: {before} -> {after} ({number})"
+            tests = covering.of(file, line)
+            tests = quick(tests, covering, options.seconds) if tests else []
+            end, count = results.get(key, ("", -1))
+            if end == "killed" or count >= len(tests):
+                continue
+            if not tests:
+                note(key, "not run")
+                continue
+            if not free:
+                finish()
+            copied = free.pop()
+            (copied / file).write_text(text)
+            plugin = Chosen(tests, covering.seconds)
+            pid = os.fork()
+            if not pid:
+                run_tests(copied, plugin)
+            limit = 120 + 10 * sum(covering.seconds[x] for x in tests)
+            latest = time.monotonic() + limit
+            running[pid] = Trial(key, path, copied, latest, len(tests))
+        while running:
+            finish()
+    killed = sum(end == "killed" for end, _ in results.values())
     print(f"{killed} of {len(results)} killed ({killed / len(results):.0%})")
 
 

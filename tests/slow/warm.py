@@ -72,7 +72,8 @@ class Warm:
           kill_after: seconds; None fails the test if the command hangs.
           before: Python code to run in its process before it.
         """
-        request = [[*map(str, arguments)], kill_after or LIMIT, before]
+        test = os.environ.get("PYTEST_CURRENT_TEST", "")
+        request = [[*map(str, arguments)], kill_after or LIMIT, before, test]
         print(json.dumps([str(self._log), *request]), file=self._process.stdin)
         self._process.stdin.flush()
         (code,) = json.loads(self._process.stdout.readline())
@@ -93,8 +94,9 @@ def _serve() -> None:
     import tensorflow  # noqa: F401
 
     for line in sys.stdin:
-        log, arguments, seconds, before = json.loads(line)
+        log, arguments, seconds, before, test = json.loads(line)
         pid = os.fork()
+        os.environ["PYTEST_CURRENT_TEST"] = test
         if not pid:
             _become(log, arguments, before)
         ended = os.pidfd_open(pid)
@@ -130,6 +132,8 @@ def _become(log: str, arguments: Sequence[str], before: str) -> None:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+        if "TRACES" in os.environ:
+            sys.modules["sitecustomize"].write()
         os._exit(code or 0)
 
 
