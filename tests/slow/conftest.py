@@ -1,16 +1,8 @@
-"""Marks the tests of this folder; they share data and a warm process."""
-
-import pathlib
+"""Fixtures of this folder: data and a warm process that its tests share."""
 
 import pytest
 
 from tests.slow import scenarios, warm
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if pathlib.Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.all)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+pytestmark = pytest.mark.all
 MUTATIONS = int(os.environ.get("FUZZ", "15"))
 SECONDS = 60
 # In the process of the command: allocations of more fail.

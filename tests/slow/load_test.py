@@ -25,6 +25,7 @@ import pytest
 
 from tests.slow import scenarios, warm
 
+pytestmark = pytest.mark.all
 SECONDS = float(os.environ.get("LOAD", "15"))
 CLIENTS = 8
 PATH = "v1/models/model"

@@ -1,7 +1,7 @@
 """Commands that write files, on toy data, and what they write.
 
 `make` writes the data once; a scenario's flags name it {data}, and the output
-directory {out}.
+directory {out}. Sets are predicted in blocks of a few examples.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ import re
 from tests import tiny_runs
 from tests.paper import toy_data
 from tests.slow import warm
+from training import metric_writer
 
 _SIZES = "--max_seq_length=32 --max_predictions_per_seq=5"
 _TRAINING = (
@@ -28,6 +29,11 @@ RECORDS = (
     "--vocab_file={data}/vocab.txt --output_prefix={out}/x --num_shards=2 "
     f"--dupe_factor=2 --num_workers=2 {_SIZES}"
 )
+_TAGGER = (
+    f"run_ner.py --data_dir={{data}}/conll {_TRAINING} --do_eval "
+    "--do_predict --max_seq_length=32 --predict_batch_size=2"
+)
+_LOOP = {"steps": 20, "save_every": 2, "log_every": 7, "eval_every": 5}
 SCENARIOS = {
     "vocabulary": (
         "create_vocabulary.py --input_file={data}/corpus.txt --vocab_size=160 "
@@ -45,11 +51,13 @@ SCENARIOS = {
     "grid": f"{_CLASSIFIER} {_TRAINING},1e-4 --do_eval --do_predict",
     "prediction": (
         f"{_CLASSIFIER} --init_checkpoint={{data}}/classifier --do_predict "
-        "--output_dir={out}"
+        "--output_dir={out} --predict_batch_size=2"
     ),
-    "entities": (
-        f"run_ner.py --data_dir={{data}}/conll {_TRAINING} --do_eval "
-        "--do_predict --max_seq_length=32"
+    "entities": _TAGGER,
+    "activations": f"{_TAGGER} --features=last --lstm_size=4",
+    "embeddings": (
+        f"run_embeddings.py --train_file={{data}}/pairs.csv {_TRAINING} "
+        "--dev_file={data}/pairs.csv --do_eval --max_seq_length=16"
     ),
     "questions": (
         f"run_squad.py --train_file={{data}}/squad/train-v2.0.json {_TRAINING} "
@@ -64,10 +72,35 @@ SCENARIOS = {
         "convert_checkpoint.py --input={data}/classifier --output={out} "
         "--output_format=tf1"
     ),
+    "directory": "convert_checkpoint.py --input={data}/model --output={out}",
+    "vectors": (
+        "extract_features.py --input_file={data}/lines.txt --layers=-1 "
+        "--output_file={out}/vectors.jsonl --init_checkpoint={data}/model "
+        "--batch_size=2"
+    ),
+    "masks": (
+        "fill_mask.py --model_dir={data}/model --input_file={data}/masks.txt "
+        "--output_file={out}/words"
+    ),
+    "loop": (
+        "tests/training/toy_run.py {out} "
+        + json.dumps({"run": _LOOP | {"dropout": 0.1}}, separators=(",", ":"))
+        .replace("{", "{{")
+        .replace("}", "}}")
+    ),
 }
+# Python code that makes blocks small, in the process of the command.
+SMALL_BLOCKS = """
+from finetuning import prediction
+from tasks.features import extraction
+from tasks.ner import activations
+prediction.BLOCK = activations.BLOCK = 4
+extraction._BLOCK_BYTES = 1
+"""
 # The files that are the same in every run: without times and paths.
 _EQUAL = re.compile(
-    r"(\.safetensors|\.tsv|\.tfrecord|(^|/)(vocab\.txt|config\.json)|"
+    r"(\.safetensors|\.tsv|\.tfrecord|\.npz|(^|/)(vocab\.txt|config\.json|"
+    r"crf\.json|words|vectors\.jsonl|metrics\.jsonl)|"
     r"_results\.txt|predictions(_\w+)?\.(json|txt)|null_odds\.json|"
     r"saved_model\.pb|bert_model\.ckpt\.data-00000-of-00001)$"
 )
@@ -88,6 +121,12 @@ def make(folder: pathlib.Path, process: warm.Warm) -> pathlib.Path:
     vocabulary = [*tiny_runs.SPECIAL, *sorted(set(words))]
     (data / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
     tiny_runs.save_encoder(data / "model", vocabulary)
+    lines = (data / "corpus.txt").read_text().splitlines()[:6]
+    (data / "lines.txt").write_text("\n".join(lines) + "\n")
+    masked = [f"[MASK] {line}" for line in lines]
+    (data / "masks.txt").write_text("\n".join(masked) + "\n")
+    pairs = [f"{a},{b}" for a, b in zip(words, words[1:17], strict=False)]
+    (data / "pairs.csv").write_text("\n".join(["anchor,positive", *pairs]))
     config = tiny_runs.config(vocabulary).to_dict()
     (data / "config.json").write_text(json.dumps(config))
     for command in (
@@ -100,12 +139,21 @@ def make(folder: pathlib.Path, process: warm.Warm) -> pathlib.Path:
 
 
 def contents(folder: pathlib.Path) -> dict[str, str]:
-    """Returns the files of a folder: name -> digest, or "" with times in it."""
+    """Returns name -> digest of all files; of nothing if it has times in it."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = re.sub(r"tfevents.*", "tfevents", str(path.relative_to(folder)))
         if path.is_file():
-            is_equal = _EQUAL.search(name)
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            found[name] = digest if is_equal else ""
+            content = path.read_bytes() if _EQUAL.search(name) else b""
+            if path.name == "metrics.jsonl":
+                content = _without_times(content)
+            found[name] = hashlib.sha256(content).hexdigest()
     return found
+
+
+def _without_times(lines: bytes) -> bytes:
+    rows = [json.loads(line) for line in lines.splitlines()]
+    for row in rows:
+        for name in metric_writer.TIMINGS:
+            row.pop(name, None)
+    return json.dumps(rows).encode()

@@ -1,13 +1,14 @@
-/* Makes one operation on files below a folder fail: the library of faults.py.
+/* Makes one operation on files below a folder fail, or ends the process there:
+   the library of operations_test.py.
 
-   cc -shared -fPIC -O1 -o faults.so faults.c -ldl
-   LD_PRELOAD=./faults.so python ...
+   cc -shared -fPIC -O1 -o crashes.so crashes.c -ldl
+   LD_PRELOAD=./crashes.so python ...
 
-faults_arm(folder, k, error, lasting, note) begins to count the operations of
+crashes_arm(folder, k, error, lasting, note) begins to count the operations of
 this process below a folder, of all threads. The k-th fails with an error
-number and is not done, and so are all later ones if `lasting`; the name of the
-operation and its path go to the file `note`. faults_count() returns how many
-operations there were. Descriptors are looked up in /proc, so that it is the
+number and is not done, and so are all later ones if `lasting`; if the error is
+0, the process is killed before it. The name of the operation and its path go to
+the file `note`. crashes_count() returns how many operations there were. Descriptors are looked up in /proc, so that it is the
 same for every library that opened them.
 */
 
@@ -16,6 +17,7 @@ same for every library that opened them.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -32,7 +34,7 @@ static int number, is_lasting;
 static atomic_int is_armed;
 static atomic_long count;
 
-void faults_arm(const char *folder, long k, int error, int lasting,
+void crashes_arm(const char *folder, long k, int error, int lasting,
                 const char *note) {
   snprintf(below, sizeof below, "%s", folder);
   snprintf(notes, sizeof notes, "%s", note);
@@ -44,7 +46,7 @@ void faults_arm(const char *folder, long k, int error, int lasting,
   is_armed = 1;
 }
 
-long faults_count(void) { return count; }
+long crashes_count(void) { return count; }
 
 /* Appends a line to the notes by system calls, which are not counted. */
 static void take_note(const char *call, const char *path) {
@@ -66,6 +68,7 @@ static int fails(const char *call, const char *path) {
   long now = atomic_fetch_add(&count, 1) + 1;
   if (now != failing && !(is_lasting && failing && now > failing)) return 0;
   if (now == failing) take_note(call, path);
+  if (!number) kill(getpid(), SIGKILL);
   errno = number;
   return 1;
 }
