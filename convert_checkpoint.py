@@ -116,8 +116,7 @@ def main(config: ConversionConfig) -> int:
         config.output or "", "output", "copy the model from there"
     )
     file_system.check_output_folder(config.output or ".", "output")
-    needs_data = config.output is not None or config.check is not None
-    source = checkpoint_sources.read(config.input, needs_data=needs_data)
+    source = checkpoint_sources.read(config.input)
     if config.list:
         for line in checkpoint_sources.contents(source):
             print(line)

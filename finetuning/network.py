@@ -74,8 +74,9 @@ class Network:
         """
         own = list(self.head.labels or ())
         classes = task_files.ModelClasses(labels=labels, problem_type=None)
-        is_new = labels is not None and (
-            len(labels) != max(len(own), 1) or classes.has_other_outputs(own)
+        is_new = labels is not None and bool(
+            len(labels) != max(len(own), 1)
+            or (own and task_files.ordered(classes.names or own, own) != own)
         )
         if is_new:
             logging.info(

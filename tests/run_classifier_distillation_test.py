@@ -38,7 +38,7 @@ def save_teacher(folder, words, labels=("no", "yes"), **sizes):
     """Saves a classifier with random weights."""
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
-    tokenizer = tokenizer_files.with_vocabulary(str(folder / "vocab.txt"))
+    tokenizer = tokenizer_files.load(str(folder))
     model = models.ClassificationModel(
         tiny_runs.config(words, **sizes), num_classes=len(labels), seed=5
     )

@@ -95,28 +95,19 @@ class Source:
         checkpoint is in a bucket.
       config: the one beside the weights; None without.
       settings: those beside the weights, or the defaults.
-      open_file: returns one of this module's constants, and the tensors.
+      open_file: returns the tensors.
     """
 
     path: str
     directory: str
     config: BertConfig | None
     settings: model_directory.Settings
-    open_file: Callable[[], tuple[str, Matched]]
+    open_file: Callable[[], Matched]
 
     @functools.cached_property
-    def _opened(self) -> tuple[str, Matched]:
-        return self.open_file()
-
-    @property
-    def kind(self) -> str:
-        """One of this module's constants."""
-        return self._opened[0]
-
-    @property
     def matched(self) -> Matched:
         """The tensors."""
-        return self._opened[1]
+        return self.open_file()
 
     @property
     def folder(self) -> str:
@@ -134,17 +125,19 @@ class Source:
         return self.matched.others
 
 
-def read(path: str, *, needs_data: bool = True) -> Source:
+def read(path: str | Source) -> Source:
     """Finds a checkpoint, and reads the files beside the weights.
 
     Args:
-      path: a file, the prefix of TensorFlow's files, or a directory.
-      needs_data: whether the values must be there, not only names and shapes.
+      path: a file, the prefix of TensorFlow's files, or a directory; or what
+        was read already, which is returned.
 
     Raises:
       InputError: there is no checkpoint. The weights are opened later, and
         raise it if they are damaged.
     """
+    if isinstance(path, Source):
+        return path
     path = hub.local(path.rstrip("/") or path)
     if file_system.is_folder(path):
         path = _in_directory(snapshot(path))
@@ -160,30 +153,32 @@ def read(path: str, *, needs_data: bool = True) -> Source:
     path = _prefix(path)
     return _source(
         path,
-        functools.partial(_open_tensorflow, path, needs_data),
+        functools.partial(_open_tensorflow, path),
         of_tensorflow=True,
     )
 
 
 def _open_file(
     path: str, kind: str, read_file: Callable[[str], Any]
-) -> tuple[str, Matched]:
+) -> Matched:
     stored = keras_weights.in_form_of_torch(read_file(path))
-    return kind, model_directory.match_hugging_face(path, stored)
+    matched = model_directory.match_hugging_face(path, stored)
+    return matched._replace(kind=kind)
 
 
-def _open_tensorflow(prefix: str, needs_data: bool) -> tuple[str, Matched]:
-    stored = tensorflow_checkpoints.read(prefix, needs_data=needs_data)
+def _open_tensorflow(prefix: str) -> Matched:
+    stored = tensorflow_checkpoints.read(prefix)
     if variables := keras_weights.variables_of_objects(stored):
         weights = keras_weights.in_form_of_torch(variables)
         matched = model_directory.match_hugging_face(prefix, weights)
         names = {tensor.name for tensor in variables.values()}
         rest = {name: x for name, x in stored.items() if name not in names}
-        return KERAS, matched._replace(training_state=rest)
+        return matched._replace(training_state=rest, kind=KERAS)
     if tensorflow_checkpoints.OBJECT_GRAPH in stored:
         matched = tensorflow_checkpoints.match_model_garden(prefix, stored)
-        return TENSORFLOW_2, matched
-    return TENSORFLOW, tensorflow_checkpoints.match_tf1(prefix, stored)
+        return matched._replace(kind=TENSORFLOW_2)
+    matched = tensorflow_checkpoints.match_tf1(prefix, stored)
+    return matched._replace(kind=TENSORFLOW)
 
 
 def snapshot(directory: str) -> str:
@@ -197,9 +192,8 @@ def snapshot(directory: str) -> str:
         return directory
     revisions = sorted(os.listdir(snapshots))
     main = os.path.join(directory, "refs", "main")
-    if file_system.is_file(main):
-        revision = file_system.read_text(main).strip()
-        revisions = [revision] if revision in revisions else revisions
+    named = file_system.read_text(main) if file_system.is_file(main) else ""
+    revisions = [x for x in revisions if x == named.strip()] or revisions
     if len(revisions) != 1:
         raise errors.InputError(
             f"{directory}: {len(revisions)} snapshots and no refs/main that "
@@ -252,16 +246,17 @@ def _prefix(path: str) -> str:
     prefix = _TENSORFLOW_FILE.sub("", path)
     if file_system.exists(f"{prefix}.index"):
         return prefix
+    is_file = file_system.is_file(path)
     what = "no such checkpoint or directory"
-    if file_system.is_file(path):
-        what = "it is a file, but not of weights"
-    there = _what_is_in(os.path.dirname(path)) if os.path.dirname(path) else ""
-    raise errors.InputError(f"{path}: {what}{there}{hub.hint(path)}")
+    raise errors.InputError(
+        f"{path}: {'it is a file, but not of weights' if is_file else what}"
+        f"{_what_is_in(os.path.dirname(path))}{hub.hint(path)}"
+    )
 
 
 def _source(
     path: str,
-    open_file: Callable[[], tuple[str, Matched]],
+    open_file: Callable[[], Matched],
     *,
     of_tensorflow: bool = False,
 ) -> Source:
@@ -269,8 +264,7 @@ def _source(
     directory = copies.local_folder(os.path.dirname(path) or ".", _BESIDE)
     # The config of the project that wrote the weights comes first.
     names = (model_directory.CONFIG, model_directory.RELEASED_CONFIG)
-    if of_tensorflow:
-        names = names[::-1]
+    names = names[::-1] if of_tensorflow else names
     settings = model_directory.read_settings(directory)
     if (
         settings.problem_type is None
@@ -278,13 +272,12 @@ def _source(
         and sentence_modules.keeps_logit(directory)
     ):
         settings = dataclasses.replace(settings, problem_type="regression")
-    config = model_directory.read_config(
-        directory, names, of_tensorflow=of_tensorflow
-    )
     return Source(
         path=path,
         directory=directory,
-        config=config,
+        config=model_directory.read_config(
+            directory, names, of_tensorflow=of_tensorflow
+        ),
         settings=settings,
         open_file=open_file,
     )
@@ -301,10 +294,10 @@ def check_config(source: Source, config: BertConfig) -> None:
     for name, value in theirs.items():
         ours = getattr(config, name)
         if value not in (ours, None):
-            hint = _GELU if name == "hidden_act" else ""
             raise errors.InputError(
                 f"{source.path} belongs to a model whose {name} is {value}, "
-                f"but --bert_config_file says {ours}{hint}"
+                f"but --bert_config_file says {ours}"
+                f"{_GELU if name == 'hidden_act' else ''}"
             )
 
 
@@ -313,11 +306,14 @@ def with_layers(source: Source, layers: Sequence[int]) -> Source:
 
     Args:
       source: the checkpoint.
-      layers: their numbers, from 0, in the order in which they are used.
+      layers: their numbers, from 0, in the order in which they are used; () for
+        all of them.
 
     Raises:
       InputError: there is no such layer.
     """
+    if not layers:
+        return source
     tensors, count = stored_weights.with_layers(source.tensors, layers)
     if missing := [number for number in layers if number >= count]:
         raise errors.InputError(
@@ -329,10 +325,7 @@ def with_layers(source: Source, layers: Sequence[int]) -> Source:
         source,
         config=config
         and dataclasses.replace(config, num_hidden_layers=len(layers)),
-        open_file=lambda: (
-            source.kind,
-            source.matched._replace(tensors=tensors),
-        ),
+        open_file=lambda: source.matched._replace(tensors=tensors),
     )
 
 
@@ -351,12 +344,11 @@ def digest(path: str) -> str:
 
 def contents(source: Source) -> Iterator[str]:
     """Yields lines with names, shapes, types and parameter counts."""
-    yield f"{source.path}: {source.kind}"
+    yield f"{source.path}: {source.matched.kind}"
     if source.config is not None:
         values = source.config.to_dict().items()
         yield "config: " + ", ".join(f"{k}={v}" for k, v in values)
-    for path in sorted(source.tensors):
-        tensor = source.tensors[path]
+    for path, tensor in sorted(source.tensors.items()):
         alias = "" if tensor.name == path else f"  <- {tensor.name}"
         yield _line(path, tensor) + alias
     for title, tensors in (
@@ -383,27 +375,31 @@ def compare(
       Lines on the variables and settings that differ, with a summary at the
       end; whether no value differs by more than the tolerance, and no setting.
     """
-    lines, largest, is_equal = [], 0.0, True
+    lines, largest = [], 0.0
     ours, theirs = ({**x.others, **x.tensors} for x in (one, other))
-    of_bert = {*one.tensors, *other.tensors}
     for path in sorted({*ours, *theirs}):
         if path not in ours or path not in theirs:
             having = one if path in ours else other
             lines.append(f"{path}  only in {having.path}")
-            is_equal &= path not in of_bert  # Other tensors may be left out.
             continue
         a = stored_weights.values(one.path, ours[path])
         b = stored_weights.values(other.path, theirs[path])
         if a.shape != b.shape:
             lines.append(f"{path}  {list(a.shape)} and {list(b.shape)}")
-            is_equal = False
+            largest = math.inf
         elif difference := float(np.max(np.abs(a - b), initial=0.0)):
             largest = max(largest, difference)
             lines.append(f"{path}  max |difference| {difference:.3g}")
     different = list(_differences(_beside(one), _beside(other)))
     lines += different
     common = len(ours.keys() & theirs.keys())
-    is_equal &= not different and largest <= tolerance and common > 0
+    # Tensors that are not BERT's may be left out.
+    is_equal = (
+        not different
+        and one.tensors.keys() == other.tensors.keys()
+        and largest <= tolerance
+        and common > 0
+    )
     verdict = "equal" if is_equal else "DIFFERENT"
     lines.append(
         f"{verdict}: {common} variables in both, max |difference| {largest:.3g}"
@@ -413,20 +409,20 @@ def compare(
 
 def _beside(source: Source) -> dict[str, Any]:
     """Returns what predictions depend on besides weights, where it is known."""
-    values: dict[str, Any] = {}
-    if source.config is not None:
-        for name in _NOT_IN_SHAPES:
-            values[f"config: {name}"] = getattr(source.config, name)
-    config = os.path.join(source.directory, model_directory.CONFIG)
-    if file_system.is_file(config):
-        values["attention"] = source.settings.attention
-    values["labels"] = source.settings.labels
-    values["problem_type"] = source.settings.problem_type
+    settings = source.settings
+    values = {
+        f"config: {name}": getattr(source.config, name, None)
+        for name in _NOT_IN_SHAPES
+    }
+    if file_system.is_file(
+        os.path.join(source.directory, model_directory.CONFIG)
+    ):
+        values["attention"] = settings.attention
+    values |= {"labels": settings.labels, "problem_type": settings.problem_type}
     if tokenizer_files.has_vocabulary(source.directory):
         tokenizer = tokenizer_files.load(source.directory)
-        settings = tokenizer.settings
-        settings["strip_accents"] = tokenizer.strips_accents
-        values |= {f"tokenizer: {name}": x for name, x in settings.items()}
+        known = tokenizer.settings | {"strip_accents": tokenizer.strips_accents}
+        values |= {f"tokenizer: {name}": x for name, x in known.items()}
         values["tokens"] = tokenizer.vocabulary.tokens
     return {name: x for name, x in values.items() if x is not None}
 

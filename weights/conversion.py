@@ -137,17 +137,19 @@ def load(
         for name, rows in _HEADS.items()
         if any(row.path in tensors for row in rows)
     }
-    others = {} if drop_heads else _copied(source)
+    # Those of a Keras model have the names of its objects, which mean nothing
+    # in another form.
+    of_objects = (checkpoint_sources.KERAS, checkpoint_sources.TENSORFLOW_2)
+    has_names = source.matched.kind not in of_objects and not drop_heads
+    others = dict(source.others) if has_names else {}
     _check(source, config, tensors, heads)
     tokenizer = None
-    missing = tokenizer_files.no_vocabulary(source.directory)
     if tokenizer_files.has_vocabulary(source.directory):
         tokenizer = tokenizer_files.load(
             source.directory, do_lower_case=do_lower_case
         )
-    elif do_lower_case is not None:
-        raise errors.InputError(f"--do_lower_case: {missing}")
     else:
+        missing = tokenizer_files.no_vocabulary(source.directory)
         logging.warning("%s; the output has none, too", missing)
     settings = _settings(source, heads, tensors, has_others=bool(others))
     if tokenizer is not None:
@@ -158,7 +160,12 @@ def load(
         for name in TASK_FILES
         if file_system.exists(os.path.join(source.folder, name))
     }
-    state = _training_state(source, tensors) if keep_training_state else {}
+    state = {
+        name: tensor.read()
+        for name, tensor in source.matched.training_state.items()
+        if keep_training_state
+        and (name.rpartition("/")[0] in tensors or name == _STEP)
+    }
     encoder_files: dict[str, bytes] = {}
     try:
         encoder_files = sentence_modules.files_of_copy(source.folder)
@@ -177,35 +184,10 @@ def load(
         settings=settings,
         tokenizer=tokenizer,
         others=others,
-        training_state={name: t.read() for name, t in state.items()},
+        training_state=state,
         task_files=({} if drop_heads else task_files_beside) | encoder_files,
         left_out=list(task_files_beside) if drop_heads else [],
     )
-
-
-def _copied(source: Source) -> dict[str, StoredTensor]:
-    """Returns the tensors of heads that are not BERT's.
-
-    Those of a Keras model have the names of its objects, which mean nothing in
-    another form.
-    """
-    of_objects = (checkpoint_sources.KERAS, checkpoint_sources.TENSORFLOW_2)
-    return {} if source.kind in of_objects else dict(source.others)
-
-
-def _training_state(source: Source, tensors: dict) -> dict:
-    """Returns the step and the optimizer slots of some tensors; may warn."""
-    state = {
-        name: tensor
-        for name, tensor in source.matched.training_state.items()
-        if name.rpartition("/")[0] in tensors or name == _STEP
-    }
-    if not state:
-        logging.warning(
-            f"--noslim: {source.path} has no step and no optimizer slots with "
-            "the names of google-research/bert"
-        )
-    return state
 
 
 def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
@@ -274,14 +256,8 @@ def _check(
     rows = [row for name in sorted(heads) for row in _HEADS[name]]
     where, shapes = source.path, stored_weights.shapes(config, rows)
     stored_weights.check_encoder(where, tensors, shapes, source.others)
-    for path, shape in shapes.items():
-        if path in tensors:
-            stored_weights.check_shape(where, path, tensors[path], shape)
-        elif not path.startswith("bert/pooler/"):
-            raise errors.InputError(
-                f"{where}: {path} is missing, but other weights of that head "
-                "are there; --drop_heads leaves heads out"
-            )
+    for path in shapes.keys() & tensors.keys():
+        stored_weights.check_shape(where, path, tensors[path], shapes[path])
 
 
 def _settings(
@@ -318,8 +294,6 @@ def _architecture(settings: Settings, heads: set[str]) -> str:
         return declared
     if settings.bilstm_size and heads:  # Several heads can be above it.
         return "BertModel"
-    if settings.attention == "left_to_right" and heads == {"masked_lm"}:
-        return "BertLMHeadModel"
     if fitting:
         return fitting[0]
     if declared in _ARCHITECTURES and _ARCHITECTURES[declared] <= heads:
@@ -346,24 +320,18 @@ def add_words(
     old = checkpoint.tokenizer
     if old is None:
         raise errors.InputError(f"{where}: the model has no vocabulary")
-    distinct = dict.fromkeys(word.strip() for word in words)
-    distinct.pop("", None)
+    distinct = dict.fromkeys(filter(None, map(str.strip, words)))
     words = [word for word in distinct if word not in old.vocabulary.ids]
-    if len(words) < len(distinct):
-        known = [word for word in distinct if word in old.vocabulary.ids]
-        logging.warning(
-            f"{where}: the vocabulary has {len(known)} of the {len(distinct)} "
-            f"words already, e.g. {known[0]}"
-        )
     if not words:
         return checkpoint
     tokens = list(old.vocabulary.tokens)
     ids = [i for i, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
-    ids = ids[: len(words)] if position == UNUSED else []
+    ids = [] if position == END else ids[: len(words)]
     ids += range(len(tokens), len(tokens) + len(words) - len(ids))
-    tokens += [""] * (ids[-1] + 1 - len(tokens))
+    tokens += words  # As many as are needed, or more.
     for index, word in zip(ids, words, strict=True):
         tokens[index] = word
+    tokens = tokens[: max(len(old.vocabulary.tokens), ids[-1] + 1)]
     new = wordpiece.Tokenizer(
         vocabulary.Vocabulary.from_tokens(tokens), **old.settings
     )
@@ -375,15 +343,13 @@ def add_words(
             )
     encoding = old.encode(words)
     values = dict(checkpoint.values)
+    pieces = np.split(encoding.ids, encoding.row_splits[1:-1])
     for path in {_WORDS, _BIAS} & values.keys():
         table = values[path]
-        rows = max(len(table), ids[-1] + 1)
-        values[path] = np.zeros((rows, *table.shape[1:]), np.float32)
-        values[path][: len(table)] = table
-        for number, index in enumerate(ids):
-            begin, end = encoding.row_splits[number : number + 2]
-            vectors = table[encoding.ids[begin:end]]
-            values[path][index] = vectors.mean(0, dtype=np.float64)
+        rows = np.zeros((ids[-1] + 1, *table.shape[1:]), np.float32)
+        values[path] = np.concatenate([table, rows[len(table) :]])
+        for index, row in zip(ids, pieces, strict=True):
+            values[path][index] = table[row].mean(0, dtype=np.float64)
     config = dataclasses.replace(
         checkpoint.config, vocab_size=len(values[_WORDS])
     )

@@ -126,12 +126,5 @@ SENTENCE_KINDS = (
 
 def by_architecture(name: str | None) -> Kind | None:
     """Returns the first kind with a class of transformers, if any."""
-    for kind in _KINDS:
-        if name and name in (kind.architecture, *kind.other_architectures):
-            return kind
-    return None
-
-
-def by_problem_type(name: str | None) -> Kind | None:
-    """Returns the kind that transformers calls `name`; None for others."""
-    return next((x for x in _KINDS if name and x.problem_type == name), None)
+    classes = ((x, (x.architecture, *x.other_architectures)) for x in _KINDS)
+    return next((x for x, names in classes if name and name in names), None)

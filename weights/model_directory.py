@@ -34,7 +34,7 @@ from data import examples
 from data.tokenization import wordpiece
 from foundation import atomic, copies, errors, file_system, hub, metadata
 from modeling.config import BertConfig
-from weights import kinds, stored_weights, tokenizer_files
+from weights import stored_weights, tokenizer_files
 from weights.stored_weights import Matched, StoredTensor
 
 WEIGHTS = "model.safetensors"
@@ -46,16 +46,16 @@ CONFIG = "config.json"
 _CONFIGS = (RELEASED_CONFIG, CONFIG)
 # TensorFlow writes it beside checkpoints; it names the latest one.
 _CHECKPOINT = "checkpoint"
-# Model with a head for one task -> a kind with this head.
-_KINDS = {
-    "ClassificationModel": examples.CLASSIFICATION,
-    "DocumentModel": examples.CLASSIFICATION,
-    "MultipleChoiceModel": examples.MULTIPLE_CHOICE,
-    "QuestionAnsweringModel": kinds.QUESTION_ANSWERING,
-    "TaggingModel": kinds.TOKEN_CLASSIFICATION,
+# Model -> the class of transformers with the same head.
+_ARCHITECTURES = {
+    "ClassificationModel": "BertForSequenceClassification",
+    "DocumentModel": "BertForSequenceClassification",
+    "MultipleChoiceModel": "BertForMultipleChoice",
+    "QuestionAnsweringModel": "BertForQuestionAnswering",
+    "TaggingModel": "BertForTokenClassification",
 }
-_FLOATS = ("F16", "BF16", "F32", "F64")
 _DECODER = "cls.predictions.decoder.weight"
+_DECODER_BIAS = "cls.predictions.decoder.bias"
 _BIAS = "cls.predictions.bias"
 _IN_ENCODER = ("bert.embeddings.", "bert.encoder.")
 _Label = metadata.Text | int | float | bool
@@ -91,7 +91,7 @@ class _Config:
     architectures: list[str | None] | None = None
     bilstm_size: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 0
     bilstm_head: str | None = None
-    id2label: dict[int, _Label] | list[_Label] | None = None
+    id2label: dict[int, _Label] | None = None
     is_decoder: bool | None = None
     problem_type: str | None = None
     pad_token_id: metadata.Count | None = None
@@ -123,14 +123,13 @@ def save(
         problem_type: See Settings; None is regression for one class.
     """
     directory = os.fspath(directory)
-    count = getattr(model, "num_classes", None)
+    name, count = architecture(model), getattr(model, "num_classes", None)
     if labels is None and count is not None:
         labels = examples.unnamed(count)
-    is_classifier = architecture(model) == "BertForSequenceClassification"
-    if problem_type is None and is_classifier and count == 1:
-        problem_type = "regression"
+    if name == "BertForSequenceClassification" and count == 1:
+        problem_type = problem_type or "regression"
     settings = Settings(
-        architecture=architecture(model),
+        architecture=name,
         attention=model.bert.attention,
         bilstm_size=getattr(model, "bilstm_size", 0),
         labels=labels,
@@ -153,17 +152,13 @@ def save(
 def architecture(model: Any) -> str:
     """Returns the name of transformers' class with the same heads."""
     model = getattr(model, "tagger", model)  # Of a model with a CRF.
-    is_causal = model.bert.attention == "left_to_right"
     name = type(model).__name__
-    if name == "PretrainingModel":
-        if model.next_sentence is not None:
-            return "BertForPreTraining"
-        return "BertLMHeadModel" if is_causal else "BertForMaskedLM"
-    if name not in _KINDS:
-        return "BertModel"
-    found = kinds.KINDS[_KINDS[name]].architecture
-    assert found is not None
-    return found
+    if name != "PretrainingModel":
+        return _ARCHITECTURES.get(name, "BertModel")
+    if model.next_sentence is not None:
+        return "BertForPreTraining"
+    is_causal = model.bert.attention == "left_to_right"
+    return "BertLMHeadModel" if is_causal else "BertForMaskedLM"
 
 
 def write(
@@ -201,24 +196,23 @@ def write_configs(
 ) -> None:
     """Writes bert_config.json and config.json."""
     # With a BiLSTM, the file has more weights than the class of its head.
-    head = settings.architecture
+    head, size = settings.architecture, settings.bilstm_size
+    labels = settings.labels
+    numbered = None if labels is None else dict(enumerate(labels))
+    optional: dict[str, Any] = {
+        "is_decoder": settings.attention == "left_to_right" or None,
+        "id2label": numbered,
+        "label2id": labels and {x: i for i, x in enumerate(labels)},
+        "problem_type": settings.problem_type,
+        "bilstm_size": size or None,
+        "bilstm_head": head if size else None,
+    }
     values = {
-        "architectures": ["BertModel" if settings.bilstm_size else head],
+        "architectures": ["BertModel" if size else head],
         **config.to_hugging_face(),
         "pad_token_id": settings.pad_token_id,
+        **{name: x for name, x in optional.items() if x is not None},
     }
-    if settings.attention == "left_to_right":
-        values["is_decoder"] = True
-    if settings.labels is not None:
-        ids = range(len(settings.labels))
-        values["id2label"] = dict(
-            zip(map(str, ids), settings.labels, strict=True)
-        )
-        values["label2id"] = dict(zip(settings.labels, ids, strict=True))
-    if settings.problem_type is not None:
-        values["problem_type"] = settings.problem_type
-    if settings.bilstm_size:
-        values |= {"bilstm_size": settings.bilstm_size, "bilstm_head": head}
     path = os.path.join(directory, RELEASED_CONFIG)
     atomic.write_json(path, config.to_dict())
     atomic.write_json(os.path.join(directory, CONFIG), values)
@@ -234,11 +228,11 @@ def read_config(
 
     See BertConfig.from_json_file.
     """
-    for name in names:
-        path = os.path.join(directory, name)
-        if file_system.is_file(path):
-            return BertConfig.from_json_file(path, of_tensorflow=of_tensorflow)
-    return None
+    paths = (os.path.join(directory, name) for name in names)
+    path = next(filter(file_system.is_file, paths), None)
+    if path is None:
+        return None
+    return BertConfig.from_json_file(path, of_tensorflow=of_tensorflow)
 
 
 def read_settings(directory: str) -> Settings:
@@ -266,8 +260,6 @@ def _labels(path: str, config: _Config) -> list[str] | None:
     if names is None:  # transformers does not write its names of two classes.
         is_default = config.architectures == ["BertForSequenceClassification"]
         return examples.unnamed(2) if is_default else None
-    if isinstance(names, list):
-        names = dict(enumerate(names))
     if sorted(names) != list(range(len(names))):
         errors.warn_once(
             f"{path}: id2label is not used, as it does not name the classes 0, "
@@ -281,23 +273,15 @@ def read_index(index: str) -> dict[str, StoredTensor]:
     """Lists the tensors that an index names, in the files beside it.
 
     Raises:
-        InputError: the index or a file is damaged, or does not have a tensor.
+        InputError: the index or a file is damaged.
     """
     directory = os.path.dirname(index)
+    read = read_torch if index.endswith(TORCH_INDEX) else read_safetensors
     weight_map = metadata.read(index, _Index).weight_map
     files: dict[str, dict[str, StoredTensor]] = {}
-    tensors = {}
-    for name, file in weight_map.items():
-        if file not in files:
-            path = os.path.join(directory, file)
-            if not file_system.exists(path):
-                raise errors.InputError(f"{directory}: {file} is missing")
-            is_torch = index.endswith(TORCH_INDEX)
-            files[file] = (read_torch if is_torch else read_safetensors)(path)
-        if name not in files[file]:
-            raise errors.InputError(f"{index}: {file} has no {name}")
-        tensors[name] = files[file][name]
-    return tensors
+    for file in sorted({*weight_map.values()}):
+        files[file] = read(os.path.join(directory, file))
+    return {name: files[file][name] for name, file in weight_map.items()}
 
 
 def read_safetensors(path: str) -> dict[str, StoredTensor]:
@@ -310,11 +294,6 @@ def read_safetensors(path: str) -> dict[str, StoredTensor]:
     copy = copies.local(path)
 
     def read(name: str, dtype: str) -> np.ndarray:
-        if dtype not in _FLOATS:
-            raise errors.InputError(
-                f"{path}: {name} is {dtype}; weights must be floats: "
-                f"{', '.join(_FLOATS)}"
-            )
         # A mapped file must not change, so it is opened for one tensor only.
         with _opened(copy) as file:
             value = file.get_tensor(name)
@@ -337,11 +316,8 @@ def read_safetensors(path: str) -> dict[str, StoredTensor]:
 
 def _opened(path: str) -> Any:
     """Returns safetensors' reader of a file on this disk."""
-    try:
+    with open(path, "rb"):  # The library calls all failures a missing file.
         return safetensors.safe_open(path, framework="np")
-    except FileNotFoundError:  # It says so of all that prevents the opening.
-        with open(path, "rb"):  # Says what does, if it still does.
-            return safetensors.safe_open(path, framework="np")
 
 
 def read_torch(path: str) -> dict[str, StoredTensor]:
@@ -403,31 +379,28 @@ def match_hugging_face(
         BERT's does not have.
     """
     names = stored_weights.unscoped(where, stored, ".")
+    if _BIAS not in names and _DECODER_BIAS in names:
+        # The file may hold either of the two tied tensors.
+        names[_BIAS] = names.pop(_DECODER_BIAS)
     tensors: dict[str, StoredTensor] = {}
-    others, unknown = {}, []
+    others: dict[str, StoredTensor] = {}
     for canonical, name in names.items():
-        tensor = stored[name]
-        if canonical == "cls.predictions.decoder.bias" and _BIAS not in names:
-            # The file may hold either of the two tied tensors.
-            canonical = _BIAS
-        if stored_weights.is_derived(canonical):
-            continue
-        row = stored_weights.by_hugging_face(canonical)
-        if row is None:
+        tensor, row = stored[name], stored_weights.by_hugging_face(canonical)
+        if row is not None:
+            is_kernel = row.is_transposed
+            tensors[row.path] = (
+                tensor.rearranged(np.transpose) if is_kernel else tensor
+            )
+        elif not stored_weights.is_derived(canonical):
             others[canonical] = tensor
-            if canonical.startswith(_IN_ENCODER):
-                unknown.append(name)
-            continue
-        tensors[row.path] = (
-            tensor.rearranged(np.transpose) if row.is_transposed else tensor
-        )
+    unknown = [names[x] for x in others if x.startswith(_IN_ENCODER)]
     if unknown:
-        advice = ""
-        if any(".lora_" in name for name in unknown):
-            advice = "; merge the adapter with its weights first, with peft"
+        has_adapter = any(".lora_" in name for name in unknown)
+        advice = "; merge the adapter with its weights first, with peft"
         raise errors.InputError(
             f"{where}: {unknown[0]}, one of {len(unknown)} weights that BERT's "
-            f"encoder does not have: it is another encoder{advice}"
+            "encoder does not have: it is another encoder"
+            f"{advice if has_adapter else ''}"
         )
     decoder = stored.get(names.get(_DECODER, ""))
     words = tensors.get("bert/embeddings/word_embeddings")
@@ -435,14 +408,8 @@ def match_hugging_face(
         is_tied = decoder.shape == words.shape and np.array_equal(
             decoder.read(), words.read()
         )
-        if not is_tied:
-            others[_DECODER] = decoder
+        others |= {} if is_tied else {_DECODER: decoder}
     return Matched(tensors, others, {})
-
-
-def has_checkpoints(directory: str) -> bool:
-    """Returns whether a run has written checkpoints to a directory."""
-    return file_system.exists(os.path.join(directory, _CHECKPOINT))
 
 
 def has_model(directory: str) -> bool:
@@ -458,7 +425,8 @@ def check_not_the_start(
     A directory with a run's checkpoints is resumed instead, whatever the run
     started from. A grid is not, because its runs have their own directories.
     """
-    if init_checkpoint is None or (has_checkpoints(output_dir) and not is_grid):
+    begun = file_system.exists(os.path.join(output_dir, _CHECKPOINT))
+    if init_checkpoint is None or (begun and not is_grid):
         return
     start = file_system.folder_of(hub.local(init_checkpoint))
     if file_system.real(start) == file_system.real(output_dir):
@@ -471,12 +439,9 @@ def check_not_the_start(
 def check_output_dir(output_dir: str, config: BertConfig) -> None:
     """Refuses to overwrite a model with other hyperparameters."""
     folder = copies.local_folder(output_dir, _CONFIGS)
-    existing = read_config(folder, [RELEASED_CONFIG])
-    if existing is None:
-        return
+    existing = read_config(folder, [RELEASED_CONFIG]) or config
     for name, value in config.to_dict().items():
-        other = getattr(existing, name)
-        if other != value:
+        if (other := getattr(existing, name)) != value:
             raise errors.InputError(
                 f"--output_dir={output_dir} holds another model: its {name} "
                 f"is {other}, not {value}"

@@ -102,36 +102,21 @@ def open_start(
         source = _read_flag(flag, init_checkpoint, init_layers)
     elif output_dir and model_directory.has_model(output_dir):
         source = _read_flag("output_dir", output_dir)
+    config = source.config if source else None
     if bert_config_file is not None:
         config = read_config(bert_config_file)
-    elif source is not None and source.config is not None:
-        config = source.config
-    else:
+    if config is None:
         raise _no_config(source, output_dir)
     if max_seq_length:
         check_positions(config, max_seq_length)
-    if vocab_file is not None:
-        where = f"--vocab_file={vocab_file}"
-        tokenizer = tokenizer_files.with_vocabulary(
-            vocab_file,
-            init_checkpoint=source.path if source is not None else None,
-            directory=source.directory if source is not None else None,
-            do_lower_case=do_lower_case,
-        )
-    elif source is not None and tokenizer_files.has_vocabulary(
-        source.directory
-    ):
-        where = source.directory
-        tokenizer = tokenizer_files.load(where, do_lower_case=do_lower_case)
-    elif source is not None:
-        raise errors.InputError(
-            f"{tokenizer_files.no_vocabulary(source.directory)}; put it there, "
-            "or give --vocab_file"
-        )
-    else:
-        raise errors.InputError(
-            "--vocab_file is required without --init_checkpoint"
-        )
+    directory = source.directory if source else None
+    tokenizer = tokenizer_files.load(
+        directory,
+        vocab_file=vocab_file,
+        init_checkpoint=source.path if source else None,
+        do_lower_case=do_lower_case,
+    )
+    where = f"--vocab_file={vocab_file}" if vocab_file else str(directory)
     check_vocabulary(config.vocab_size, len(tokenizer.vocabulary), where)
     settings = source.settings if source else model_directory.Settings()
     if bilstm_size is None:
@@ -157,16 +142,12 @@ def _read_flag(
 
     With init_layers, it has only these layers.
     """
-    source = given
     try:
-        if not isinstance(source, Source):
-            source = checkpoint_sources.read(source)
+        source = checkpoint_sources.read(given)
         _ = source.matched  # Refuses damaged weights before others are read.
     except errors.InputError as error:
         raise errors.InputError(f"--{flag}: {error}") from error
-    if init_layers:
-        source = checkpoint_sources.with_layers(source, init_layers)
-    return source
+    return checkpoint_sources.with_layers(source, init_layers)
 
 
 def _no_config(
@@ -177,11 +158,6 @@ def _no_config(
             "--bert_config_file is required: there is no config in "
             f"{source.directory}"
         )
-    if output_dir and model_directory.has_checkpoints(output_dir):
-        return errors.InputError(
-            f"--output_dir={output_dir}: its training has not ended; run the "
-            "same command again to finish it, which writes the model"
-        )
     where = f"there is no trained model in --output_dir={output_dir}, and "
     return errors.InputError(
         f"{where if output_dir else ''}neither --init_checkpoint nor "
@@ -191,11 +167,10 @@ def _no_config(
 
 def read_config(path: str) -> BertConfig:
     """Reads --bert_config_file: a file, also in a bucket, or a small model."""
-    if not file_system.exists(path):
-        name = os.path.basename(path).removesuffix(".json")
-        if (config := BertConfig.of_small_model(name)) is not None:
-            return config
-    return BertConfig.from_json_file(copies.local(path))
+    name = os.path.basename(path).removesuffix(".json")
+    is_file = file_system.exists(path)
+    config = None if is_file else BertConfig.of_small_model(name)
+    return config or BertConfig.from_json_file(copies.local(path))
 
 
 def check_positions(config: BertConfig, max_seq_length: int) -> None:
@@ -265,12 +240,8 @@ def load_masked_lm(
         dtype=dtype,
     )
     report = stored_weights.assign(model, source.tensors, where=source.path)
-    untied = [x for x in source.others if x.endswith(_DECODER)]
-    if untied:
-        raise errors.InputError(
-            f"{path}: {untied[0]} differs from the word embeddings; BERT's "
-            "masked-LM head uses the word embeddings themselves"
-        )
+    if (untied := _untied(source)) is not None:
+        raise errors.InputError(f"{path}: {untied}")
     if report.initialized:
         raise errors.InputError(
             f"{path}: the model has no masked-LM head "
@@ -310,7 +281,6 @@ def assign(
     """
     if init_checkpoint is None:
         return None
-    initial = _OUTPUT_LAYER if new_output_layer else ()
     source = _read_flag("init_checkpoint", init_checkpoint, init_layers)
     if tokenizer is not None:
         tokenizer_files.check_case(
@@ -325,20 +295,25 @@ def assign(
             source.tensors,
             where=source.path,
             others=source.others,
-            initial=initial,
+            initial=_OUTPUT_LAYER if new_output_layer else (),
             added_tokens=len(tokenizer.vocabulary.added) if tokenizer else 0,
         )
     except errors.InputError as error:
         raise errors.InputError(f"--init_checkpoint: {error}") from error
     logging.info("weights of %s: %s", source.path, report.summary())
-    untied = [x for x in source.others if x.endswith(_DECODER)]
-    if untied and model_directory.architecture(model) in _WITH_MASKED_LM:
-        errors.warn_once(
-            f"--init_checkpoint: {source.path}: {untied[0]} differs from the "
-            "word embeddings and is not used: BERT's masked-LM head uses the "
-            "word embeddings themselves"
-        )
+    has_decoder = model_directory.architecture(model) in _WITH_MASKED_LM
+    if has_decoder and (untied := _untied(source)) is not None:
+        errors.warn_once(f"--init_checkpoint: {source.path}: {untied}")
     return report
+
+
+def _untied(source: Source) -> str | None:
+    """Returns that a checkpoint has a masked-LM decoder of its own, if so."""
+    found = next((x for x in source.others if x.endswith(_DECODER)), None)
+    return found and (
+        f"{found} differs from the word embeddings and is not used: BERT's "
+        "masked-LM head uses the word embeddings themselves"
+    )
 
 
 def require_weights(init_checkpoint: str | None) -> str:

@@ -102,12 +102,14 @@ class SentenceModules:
     @property
     def dense_digest(self) -> str:
         """The SHA-256 of the dense layers."""
-        digest = hashlib.sha256()
-        for dense in self.dense:
-            digest.update(repr(dense.kernel.shape).encode())
-            digest.update(dense.activation.encode())
-            digest.update(dense.kernel.tobytes() + dense.bias.tobytes())
-        return digest.hexdigest()
+        parts = (
+            repr(x.kernel.shape).encode()
+            + x.activation.encode()
+            + x.kernel.tobytes()
+            + x.bias.tobytes()
+            for x in self.dense
+        )
+        return hashlib.sha256(b"".join(parts)).hexdigest()
 
     @property
     def is_pooled(self) -> bool:
@@ -148,14 +150,8 @@ def open_modules(
     Raises:
       InputError: a file is damaged, or has a step that is not supported.
     """
-    modules = SentenceModules()
-    if pooling != NO_POOLING:
-        modules = read(folder)
-    elif _root(folder) is not None:
-        logging.info(
-            f"{folder}: the files of sentence-transformers make one vector of "
-            "a text; they are not used with --pooling=none"
-        )
+    is_pooled = pooling != NO_POOLING
+    modules = read(folder) if is_pooled else SentenceModules()
     return modules.with_flags(
         pooling=pooling, normalize=normalize, max_seq_length=max_seq_length
     )
@@ -198,7 +194,13 @@ def read(folder: str) -> SentenceModules:
             f"{root}: its {MODULES} has {', '.join(kinds)}; only Transformer, "
             "Pooling, Dense and Normalize in this order are supported"
         )
-    _warn_of_prompt(root)
+    settings = _prompts(root)
+    prompt = (settings.prompts or {}).get(settings.default_prompt_name or "")
+    if prompt:
+        logging.warning(
+            f"{root}: sentence-transformers puts {prompt!r} before every "
+            "text. The texts are taken as they are: begin them with it"
+        )
     return SentenceModules(
         folder=root,
         pooling=_pooling(os.path.join(modules[1][1], model_directory.CONFIG)),
@@ -207,7 +209,7 @@ def read(folder: str) -> SentenceModules:
         ),
         normalize="Normalize" in kinds,
         max_seq_length=_max_seq_length(folder),
-        truncate_dim=_prompts(root).truncate_dim,
+        truncate_dim=settings.truncate_dim,
     )
 
 
@@ -223,26 +225,24 @@ def write(folder: str, modules: SentenceModules, hidden_size: int) -> None:
     """
     steps = ["Transformer", "Pooling"] + ["Normalize"] * modules.normalize
     places = ["", *(f"{i}_{name}" for i, name in enumerate(steps) if i)]
-    for place in places:
-        file_system.make_folder(os.path.join(folder, place))
     names = modules.pooling.split(",")
     pooling = {
         "word_embedding_dimension": hidden_size,
         **{flag: name in names for name, flag in POOLINGS.items()},
         "include_prompt": True,
     }
-    atomic.write_json(
-        os.path.join(folder, places[1], model_directory.CONFIG), pooling
-    )
-    if modules.max_seq_length is not None:
-        atomic.write_json(
-            os.path.join(folder, tokenizer_files.SENTENCES),
-            _sentence_settings(modules.max_seq_length),
-        )
-    similarity = {"prompts": {}, "similarity_fn_name": "cosine"}
-    atomic.write_json(os.path.join(folder, PROMPTS), similarity)
-    entries = _entries(zip(steps, places, strict=True))
-    atomic.write_json(os.path.join(folder, MODULES), entries)
+    length = modules.max_seq_length
+    files = {
+        os.path.join(places[1], model_directory.CONFIG): pooling,
+        tokenizer_files.SENTENCES: length and _sentence_settings(length),
+        PROMPTS: {"prompts": {}, "similarity_fn_name": "cosine"},
+        MODULES: _entries(zip(steps, places, strict=True)),
+    }
+    for place in places:
+        file_system.make_folder(os.path.join(folder, place))
+    for name, value in files.items():
+        if value is not None:
+            atomic.write_json(os.path.join(folder, name), value)
 
 
 def files_of_copy(folder: str) -> dict[str, bytes]:
@@ -336,12 +336,12 @@ def _pooling(path: str) -> str:
     values = metadata.read(path, metadata.Object)
     names = metadata.convert(values, _PoolingConfig, path).pooling_mode
     if names is None:  # Of old files.
-        flags = [x for x in values if x.startswith("pooling_mode_")]
-        known = {flag: name for name, flag in POOLINGS.items()}
         # Mean is the default where its flag is missing.
-        default = [] if POOLINGS["mean"] in values else ["mean"]
-        given = [known.get(x, x) for x in flags if values[x]] or default
-        names = sorted(given, key=[*POOLINGS, *given].index)
+        values = {POOLINGS["mean"]: True} | values
+        known = [x for x, flag in POOLINGS.items() if values.get(flag)]
+        flags = {x for x in values if x.startswith("pooling_mode_")}
+        unknown = sorted(flags - {*POOLINGS.values()})
+        names = known + [flag for flag in unknown if values[flag]]
     names = [names] if isinstance(names, str) else names
     if not names or {*names} - {*POOLINGS}:
         raise errors.InputError(
@@ -382,13 +382,6 @@ def _dense(folder: str) -> Dense:
             "safetensors with sentence-transformers"
         )
     stored = model_directory.read_safetensors(file)
-    if "linear.weight" not in stored or config.bias != (
-        "linear.bias" in stored
-    ):
-        raise errors.InputError(
-            f"{file}: holds {', '.join(stored)}; a dense layer has "
-            f"linear.weight{' and linear.bias' if config.bias else ''}"
-        )
     kernel = stored_weights.values(file, stored["linear.weight"]).T
     bias = np.zeros(kernel.shape[1:], np.float32)
     if config.bias:
@@ -421,19 +414,8 @@ class _Prompts:
 
 
 def _prompts(root: str) -> _Prompts:
-    path = os.path.join(root, PROMPTS)
-    return metadata.read_if_present(path, _Prompts) or _Prompts()
-
-
-def _warn_of_prompt(root: str) -> None:
-    """Warns of a text that sentence-transformers puts before every text."""
-    settings = _prompts(root)
-    prompt = (settings.prompts or {}).get(settings.default_prompt_name or "")
-    if prompt:
-        logging.warning(
-            f"{root}: sentence-transformers puts {prompt!r} before every "
-            "text. The texts are taken as they are: begin them with it"
-        )
+    found = metadata.read_if_present(os.path.join(root, PROMPTS), _Prompts)
+    return found or _Prompts()
 
 
 def keeps_logit(directory: str) -> bool:
@@ -449,14 +431,12 @@ def keeps_logit(directory: str) -> bool:
         config.get("sbert_ce_default_activation_function"),
     )
     activation = str(next(filter(None, names), "torch.nn.Sigmoid"))
-    function = activation.rpartition(".")[2]
     if not re.fullmatch(r"torch\..*\.(Identity|Sigmoid)", activation):
         errors.warn_once(
             f"{directory}: scores are sigmoids; the model's {activation} is "
             "not supported"
         )
-        return False
-    return function == "Identity"
+    return re.fullmatch(r"torch\..*\.Identity", activation) is not None
 
 
 def _object(path: str) -> metadata.Object:

@@ -138,8 +138,8 @@ def by_hugging_face(name: str) -> NameRow | None:
     Names may lack "bert." and, as in old files, end in LayerNorm.gamma or
     LayerNorm.beta.
     """
-    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-    name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+    last = {"gamma": "weight", "beta": "bias"}
+    name = re.sub(r"(?<=LayerNorm\.)(gamma|beta)$", lambda x: last[x[0]], name)
     if name.startswith(("embeddings.", "encoder.", "pooler.")):
         name = f"bert.{name}"
     return _find("hugging_face", name)
@@ -179,9 +179,7 @@ def unscoped(
     if scope == encoder or scope.endswith(f"roberta{separator}"):
         return {name: name for name in stored}
     # Heads are beside the encoder: module/bert/... and module/cls/...
-    outer = scope
-    if f"{separator}{scope}".endswith(f"{separator}{encoder}"):
-        outer = scope.removesuffix(encoder)
+    outer = re.sub(rf"(^|\{separator})bert\{separator}$", r"\1", scope)
     parts = tuple(
         f"{scope}{x}{separator}" for x in ("embeddings", "encoder", "pooler")
     )
@@ -276,12 +274,14 @@ class Matched(NamedTuple):
     training_state: Name -> optimizer slot or step. A slot of a TF1 checkpoint
       has our path of its weight; other names are those in the file.
     num_attention_heads: Of the encoder, where the shapes show it, else None.
+    kind: One of the kinds of checkpoint_sources.
     """
 
     tensors: dict[str, StoredTensor]
     others: dict[str, StoredTensor]
     training_state: dict[str, StoredTensor]
     num_attention_heads: int | None = None
+    kind: str = ""
 
 
 def with_layers(
@@ -296,17 +296,15 @@ def with_layers(
     Returns:
       The tensors, and the number of all layers.
     """
+    numbers = {path: _NUMBER.search(path) for path in tensors}
+    count = 1 + max((int(x[0]) for x in numbers.values() if x), default=-1)
     found: dict[str, StoredTensor] = {}
-    count = 0
     for path, tensor in tensors.items():
-        match = _NUMBER.search(path)
-        if match is None:
+        number = numbers[path]
+        if number is None:
             found[path] = tensor
-            continue
-        number = int(match[0])
-        count = max(count, number + 1)
-        if number in layers:
-            new = str(layers.index(number))
+        elif int(number[0]) in layers:
+            new = str(layers.index(int(number[0])))
             found[_NUMBER.sub(new, path)] = tensor
     return found, count
 
@@ -325,14 +323,13 @@ class Report(NamedTuple):
 
     def summary(self) -> str:
         """Returns the report as one line."""
-        parts = [f"{len(self.loaded)} variables loaded"]
+        text = f"{len(self.loaded)} variables loaded"
         if self.initialized:
-            parts.append("random at first: " + ", ".join(self.initialized))
+            text += f"; random at first: {', '.join(self.initialized)}"
         if self.left_over:
-            shown, more = self.left_over[:1], len(self.left_over) - 1
-            shown += [f"{more} more"] if more else []
-            parts.append("in the file, not used: " + " and ".join(shown))
-        return "; ".join(parts)
+            text += f"; in the file, not used: {self.left_over[0]}"
+        more = len(self.left_over) - 1
+        return f"{text} and {more} more" if more > 0 else text
 
 
 def values(where: str, tensor: StoredTensor) -> np.ndarray:
@@ -387,26 +384,22 @@ def assign(
     """
     variables = {variable.path: variable for variable in model.weights}
     check_encoder(where, tensors, variables, others or ())
-    found, left_over = {}, dict(others or {})
-    used = {x for x in variables if not x.startswith(tuple(initial))}
-    for path, tensor in tensors.items():
-        if path in used:
-            found[path] = tensor
-        else:
-            left_over[tensor.name] = tensor
-    for path in used - tensors.keys():
-        for name in {path, stored_name(path)} & left_over.keys():
-            found[path] = left_over.pop(name)
-    for path in filter(found.__contains__, _PER_TOKEN):
-        missing = variables[path].shape[0] - found[path].shape[0]
-        if 0 < missing <= added_tokens:
-            found[path] = _grown(found[path], variables[path])
-    for path, tensor in found.items():
-        check_shape(where, path, tensor, tuple(variables[path].shape))
+    unused, found = {**(others or {}), **tensors}, {}
+    for path, variable in variables.items():
+        names = {path, stored_name(path)} & unused.keys()
+        if not names or path.startswith(tuple(initial)):
+            continue
+        tensor, shape = unused.pop(names.pop()), tuple(variable.shape)
+        added = shape[0] - tensor.shape[0] if path in _PER_TOKEN else 0
+        if 0 < added <= added_tokens:
+            tensor = _grown(tensor, variable)
+        check_shape(where, path, tensor, shape)
+        found[path] = tensor
     for path, tensor in found.items():
         variables[path].assign(values(where, tensor))
     initialized = [path for path in variables if path not in found]
-    return Report(list(found), initialized, list(left_over))
+    left_over = [tensors[x].name if x in tensors else x for x in unused]
+    return Report(list(found), initialized, left_over)
 
 
 def _grown(tensor: StoredTensor, variable: Any) -> StoredTensor:
@@ -441,25 +434,19 @@ def check_encoder(
         if is_encoder(path) and path not in variables
     ]
     if missing:
-        message = f"lacks {missing[0]}{_and_more(missing)}"
-        if len(missing) == len(ours):
-            message = (
-                f"none of its weights belongs to a BERT encoder; it {message}"
-            )
+        has_none = len(missing) == len(ours)
+        message = "none of its weights belongs to a BERT encoder; it "
         unused = [*surplus, *others] or [x.name for x in tensors.values()]
         raise errors.InputError(
-            f"{where}: {message}, of the encoder's {len(ours)} variables; it "
+            f"{where}: {message if has_none else ''}lacks {len(missing)} of "
+            f"the encoder's {len(ours)} variables, such as {missing[0]}; it "
             f"has {errors.listed(unused[:3]) or 'nothing'}"
         )
     if surplus:
         raise errors.InputError(
-            f"{where}: not part of this model's encoder: "
-            f"{surplus[0]}{_and_more(surplus)}"
+            f"{where}: {len(surplus)} variables are not part of this model's "
+            f"encoder, such as {surplus[0]}"
         )
-
-
-def _and_more(paths: Sequence[str]) -> str:
-    return f" and {len(paths) - 1} more" if len(paths) > 1 else ""
 
 
 def check_shape(
@@ -474,10 +461,9 @@ def check_shape(
         b in (a, None) for a, b in zip(shape, wanted, strict=True)
     ):
         return
-    advice = ""
-    if not path.startswith(("bert/", "cls/predictions/")):
-        advice = "; convert_checkpoint.py --drop_heads leaves heads out"
+    is_needed = path.startswith(("bert/", "cls/predictions/"))
+    advice = "; convert_checkpoint.py --drop_heads leaves heads out"
     raise errors.InputError(
         f"{where}: {tensor.name} is {list(tensor.shape)}, which does not fit "
-        f"{path} {list(wanted)} of this model{advice}"
+        f"{path} {list(wanted)} of this model{'' if is_needed else advice}"
     )

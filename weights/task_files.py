@@ -11,7 +11,6 @@ flags of later runs do not change them; only prediction adds the threshold that
 it finds for SQuAD 2.0.
 """
 
-import contextlib
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -45,7 +44,7 @@ class ModelClasses:
     are_given: bool = False
 
     @property
-    def names(self) -> Sequence[str] | None:
+    def names(self) -> list[str] | None:
         """The labels, or None if they are only numbered."""
         labels = list(self.labels or ())
         return labels if labels != examples.unnamed(len(labels)) else None
@@ -53,9 +52,7 @@ class ModelClasses:
     @property
     def count(self) -> int | None:
         """The number of classes, or None if it is unknown."""
-        if self.num_outputs is None and self.labels:
-            return len(self.labels)
-        return self.num_outputs
+        return self.num_outputs or len(self.labels or ()) or None
 
     @property
     def fault(self) -> str | None:
@@ -64,9 +61,9 @@ class ModelClasses:
         if labels and len(labels) != self.count:
             return f"the head has {self.count} outputs, not {len(labels)}"
         label = errors.repeated(labels)
-        if label is not None:
-            return f"{label!r} is the name of several classes"
-        return None
+        if label is None:
+            return None
+        return f"{label!r} is the name of several classes"
 
     def check(self, *, can_be_named: bool = True) -> None:
         """Refuses labels that cannot be those of the model's outputs.
@@ -77,14 +74,13 @@ class ModelClasses:
         Raises:
           InputError: their number is another one, or two are the same.
         """
-        if self.fault is None or self.labels is None:
-            return
-        other = ", or use --label_names (in Python: labels=)"
-        raise errors.InputError(
-            f"the model's classes are {errors.listed(self.labels)}, but "
-            f'{self.fault}; correct "id2label" in its {model_directory.CONFIG}'
-            f"{other if can_be_named else ''}"
-        )
+        other = ", or use --label_names (in Python: labels=)" * can_be_named
+        if self.fault is not None:
+            raise errors.InputError(
+                f"the model's classes are {errors.listed(self.labels or ())}, "
+                f'but {self.fault}; correct "id2label" in its '
+                f"{model_directory.CONFIG}{other}"
+            )
 
     @property
     def kind(self) -> str | None:
@@ -93,16 +89,20 @@ class ModelClasses:
         Raises:
           InputError: transformers has no such problem type.
         """
+        types = {
+            x.problem_type: x.name
+            for x in kinds.KINDS.values()
+            if x.problem_type is not None
+        }
         if self.problem_type is None:
             return None
-        if (kind := kinds.by_problem_type(self.problem_type)) is not None:
-            return kind.name
-        types = (kind.problem_type for kind in kinds.KINDS.values())
-        names = ", ".join(filter(None, types))
-        raise errors.InputError(
-            f"the model's problem_type, in its {model_directory.CONFIG}, is "
-            f"{self.problem_type!r}: none of {names}"
-        )
+        if self.problem_type not in types:
+            raise errors.InputError(
+                f"the model's problem_type, in its {model_directory.CONFIG}, "
+                f"is {self.problem_type!r}: none of "
+                f"{', '.join(map(str, types))}"
+            )
+        return types[self.problem_type]
 
     def with_names(
         self, names: Sequence[str] | None, *, trains: bool = False
@@ -121,137 +121,102 @@ class ModelClasses:
         if names is None:
             return self
         flag = f"--label_names={','.join(names)}"
-        if not all(names) or len(set(names)) < len(names):
+        if not all(names) or errors.repeated(names) is not None:
             raise errors.InputError(f"{flag}: a name is empty or occurs twice")
-        given_labels = dataclasses.replace(
-            self, labels=list(names), are_given=True
-        )
-        if trains:
-            return given_labels
-        if self.count is not None and self.count != len(names):
+        if not trains and self.count not in (None, len(names)):
             raise errors.InputError(
                 f"{flag}: the model has {self.count} classes"
             )
-        stored_names = None if self.fault else self.names
-        if stored_names is not None and list(stored_names) != list(names):
+        stored = None if trains or self.fault else self.names
+        if stored not in (None, list(names)):
             raise errors.InputError(
-                f"{flag}: the model's classes are {', '.join(stored_names)}"
+                f"{flag}: the model's classes are {', '.join(stored or ())}"
             )
-        return given_labels
+        return dataclasses.replace(self, labels=list(names), are_given=True)
 
-    def in_order(self, labels: Sequence[str]) -> Sequence[str]:
+    def ordered(
+        self, labels: Sequence[str], *, trains: bool = False
+    ) -> Sequence[str]:
         """Returns a task's labels in the order of the model's outputs.
 
-        If the model's classes have no names, the order of `labels` is assumed,
-        with a warning.
+        If the classes have no names, the labels keep their order; a command
+        that does not train then warns. A training may have other labels: these
+        keep their order, too. Those that --label_names gives it are all kept.
 
         Raises:
-          InputError: the model has been trained for other labels.
+          InputError: the model has been trained for other labels, or
+            --label_names lacks a label.
         """
-        if self.names is not None and labels:
-            return ordered(self.names, labels)
-        self.warn_of_order(labels, "the model", ", or use --label_names")
-        return labels
+        given = self.labels if self.are_given and trains else None
+        if given and (missing := [x for x in labels if x not in given]):
+            raise errors.InputError(
+                f"--label_names={','.join(given)} lacks labels of the task: "
+                f"{', '.join(missing)}"
+            )
+        if given and labels:
+            return given
+        if self.names is None or not labels:
+            if not trains:
+                self.warn_of_order(labels, ", or use --label_names")
+            return labels
+        found = ordered(self.names, labels)
+        if found is None and not trains:
+            raise errors.InputError(
+                f"the task's labels are {', '.join(labels)}, but the model's "
+                f"{', '.join(self.names)}"
+            )
+        return found or labels
 
-    def warn_of_order(
-        self, labels: Sequence[str], model: str, hint: str = ""
-    ) -> None:
+    def warn_of_order(self, labels: Sequence[str], hint: str = "") -> None:
         """Warns if the order of `labels` is assumed for unnamed classes.
 
         Args:
           labels: labels of a task.
-          model: the model, for the message.
           hint: the end of the message: what else can be done.
         """
         stored = list(self.labels or ())
-        if self.names is not None or not stored:
+        if self.names is not None or list(labels) == stored or not stored:
             return
-        if list(labels) != stored and not all(map(str.isdigit, labels)):
+        if not all(map(str.isdigit, labels)):
             pairs = zip(stored, labels, strict=False)
             order = ", ".join(f"{number} is {name}" for number, name in pairs)
             logging.warning(
-                f"{model} does not name its classes. Assumed, as in "
+                "the model does not name its classes. Assumed, as in "
                 f"google-research/bert: {order}. Other projects use other "
                 f'orders: correct "id2label" in its config.json{hint}'
             )
 
-    def has_other_outputs(self, labels: Sequence[str]) -> bool:
-        """Returns whether the model's outputs are not these labels in order.
 
-        A model whose classes have no names may have been trained for them.
-        """
-        if not self.names or not labels:
-            return False
-        try:
-            return list(ordered(self.names, labels)) != list(labels)
-        except errors.InputError:
-            return True
-
-    def in_model_order_if_same(self, labels: Sequence[str]) -> Sequence[str]:
-        """Returns the labels in the model's order if it was trained for them.
-
-        For training, which can change the classes: labels of another task keep
-        their order, and so do those of a model without names. Labels that
-        --label_names gives are all kept, in this order.
-
-        Raises:
-          InputError: --label_names lacks a label.
-        """
-        if self.are_given and self.labels is not None and labels:
-            missing = [label for label in labels if label not in self.labels]
-            if missing:
-                raise errors.InputError(
-                    f"--label_names={','.join(self.labels)} lacks labels of "
-                    f"the task: {', '.join(missing)}"
-                )
-            return self.labels
-        if self.names and labels:
-            with contextlib.suppress(errors.InputError):
-                return ordered(self.names, labels)
-        return labels
-
-
-def ordered(names: Sequence[str], labels: Sequence[str]) -> Sequence[str]:
-    """Returns a task's labels in the order of a model's outputs.
+def ordered(
+    names: Sequence[str], labels: Sequence[str]
+) -> Sequence[str] | None:
+    """Returns labels in the order of a model's named outputs; None of others.
 
     Labels that differ in capitals only are the same. The labels 0 and 1 are the
     numbers of classes, whatever the names of the outputs are.
-
-    Raises:
-      InputError: the model has been trained for other labels.
     """
-    spelled = {label.lower(): label for label in labels} | {
-        x: x for x in labels
-    }
-    if len(names) == len(labels):
-        found = [spelled.get(name, spelled.get(name.lower())) for name in names]
-        if sorted(filter(None, found)) == sorted(labels):
-            return [label for label in found if label]
-        if all(map(str.isdigit, labels)):
-            return labels
-    raise errors.InputError(
-        f"the task's labels are {', '.join(labels)}, but the model's "
-        f"{', '.join(names)}"
-    )
+    spelled = {x.lower(): x for x in labels} | {x: x for x in labels}
+    found = [spelled.get(x, spelled.get(x.lower(), "")) for x in names]
+    if sorted(found) == sorted(labels):
+        return found
+    are_numbers = all(map(str.isdigit, labels)) and len(names) == len(labels)
+    return labels if are_numbers else None
 
 
-def kind(given: str | None, known: ModelClasses | None) -> str:
+def kind(given: str | None, known: ModelClasses) -> str:
     """Returns the kind of a user's own task: the given one, or the model's.
 
     The output of a model with one output and no problem type is the logit of a
     label, as in transformers' pipeline: it is a multi-label model.
 
-    `known` is None if a new model is trained.
-
     Raises:
       InputError: they differ, or the number of outputs is not that of the kind.
     """
-    trained = known.kind if known is not None else None
-    if given and trained and given != trained:
+    trained, count = known.kind, known.count
+    if given and trained not in (None, given):
         raise errors.InputError(
             f"--problem_type={given}, but the model was trained for {trained}"
         )
-    count = known.count if known is not None else None
     usual = examples.MULTI_LABEL if count == 1 else examples.CLASSIFICATION
     chosen = given or trained or usual
     if chosen == examples.CLASSIFICATION and count == 1:

@@ -27,7 +27,6 @@ heads are transposed. The shapes contain the number of heads N.
 """
 
 import functools
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -51,22 +50,12 @@ _NUMBERED = re.compile(r"(.*/|)layer_with_weights-(\d+)/(.+)")
 _ATTENTION = re.compile(
     r"(.*/|)(?:layer_with_weights-|_transformer_layers/)\d+/_attention_layer/.+"
 )
+_QUERY_BIAS = "bert/encoder/layer_0/attention/self/query/bias"
+_STATE = ("optimizer/", "global_step/", "save_counter/")
 # The embeddings of a functional encoder, in the order of its graph.
 _EMBEDDINGS = tuple(
     f"{name}embedding_layer" for name in ("_", "_position_", "_type_")
 )
-
-
-def _heads_last(value: np.ndarray) -> np.ndarray:
-    return value.reshape(len(value), -1)
-
-
-def _heads_first(value: np.ndarray) -> np.ndarray:
-    return value.reshape(-1, value.shape[-1])
-
-
-def _heads(value: np.ndarray) -> np.ndarray:
-    return value.reshape(-1)
 
 
 _LAYER, _OURS = r"_transformer_layers/(\d+)/", r"bert/encoder/layer_\1"
@@ -75,17 +64,17 @@ _PATTERNS: tuple[tuple[str, str, Callable | None], ...] = (
     (
         _LAYER + "_attention_layer/_(query|key|value)_dense/kernel",
         _OURS + r"/attention/self/\2/kernel",
-        _heads_last,
+        lambda x: x.reshape(len(x), -1),
     ),
     (
         _LAYER + "_attention_layer/_(query|key|value)_dense/bias",
         _OURS + r"/attention/self/\2/bias",
-        _heads,
+        lambda x: x.reshape(-1),
     ),
     (
         _LAYER + "_attention_layer/_output_dense/kernel",
         _OURS + "/attention/output/dense/kernel",
-        _heads_first,
+        lambda x: x.reshape(-1, x.shape[-1]),
     ),
     (
         _LAYER + "_attention_layer/_output_dense/bias",
@@ -144,31 +133,32 @@ def find(directory: str) -> str | None:
       InputError: there are several, and `checkpoint` names none of them.
     """
     named = tensor_files.named(directory)
-    if named is not None:
-        return named
     # No glob: the directory's name may have brackets.
-    names = [
-        name.removesuffix(tensor_files.INDEX)
-        for name in sorted(file_system.entries(directory))
-        if name.endswith(tensor_files.INDEX) and not name.startswith(".")
-    ]
+    names = (
+        []
+        if named
+        else [
+            name.removesuffix(tensor_files.INDEX)
+            for name in sorted(file_system.entries(directory))
+            if name.endswith(tensor_files.INDEX) and not name.startswith(".")
+        ]
+    )
     if len(names) > 1:
         raise errors.InputError(
             f"{directory}: {len(names)} checkpoints there "
             f"({errors.listed(names)}); name one of them"
         )
-    return os.path.join(directory, names[0]) if names else None
+    return os.path.join(directory, names[0]) if names else named
 
 
-def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
+def read(prefix: str) -> dict[str, StoredTensor]:
     """Lists the tensors of a checkpoint; their values are read later.
 
     Args:
       prefix: the path of the checkpoint's files up to ".index".
-      needs_data: whether the files with the values must exist and be complete.
 
     Raises:
-      InputError: the index is damaged, or data is missing.
+      InputError: the index is damaged.
     """
     readable = functools.partial(
         tensor_files.reading, advice="it is damaged or no checkpoint"
@@ -185,25 +175,6 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
         is_bfloat16 = dtypes[name].name == "bfloat16"
         return value.astype(np.float32) if is_bfloat16 else value
 
-    if needs_data:
-        floats = {name for name, dtype in dtypes.items() if dtype.is_floating}
-        expected_bytes = sum(
-            math.prod(shapes[n]) * dtypes[n].size for n in floats
-        )
-        folder, start = os.path.split(f"{prefix}.data-")
-        sizes = [
-            file_system.size(os.path.join(folder, file))
-            for file in file_system.entries(folder or ".")
-            if file.startswith(start)
-        ]
-        if not sizes:
-            raise errors.InputError(f"{prefix}{tensor_files.DATA} is missing")
-        if sum(sizes) < expected_bytes:
-            raise errors.InputError(
-                f"{prefix}.data-*: truncated, or a file is missing: the index "
-                f"lists {expected_bytes:,} bytes of weights, but there are "
-                f"{sum(sizes):,}"
-            )
     return {
         name: StoredTensor(
             name,
@@ -253,43 +224,34 @@ def match_model_garden(
     """Translates the tensors of a TF2 checkpoint to our paths and layout.
 
     Raises:
-      InputError: it contains no BERT encoder, or several.
+      InputError: it contains several encoders.
     """
-    matched, num_heads = Matched({}, {}, {}), None
-    names = attributes(stored)
+    matched, names = Matched({}, {}, {}), attributes(stored)
     roots = {x[1]: x[0] for x in map(_ATTENTION.fullmatch, names.values()) if x}
     if len(roots) > 1:
         raise errors.InputError(
             f"{where}: {errors.listed(roots.values())} are weights of "
             f"{len(roots)} encoders; a checkpoint must have one"
         )
-    numbered = _numbered_layers(where, names.values())
+    numbered = _numbered_layers(names.values())
     is_classifier = any(x.startswith("sentence_pred") for x in names.values())
     head = "" if is_classifier else "cls/seq_relationship/"
-    patterns = [
-        *_PATTERNS,
-        *((x, head + path, layout) for x, path, layout in _CLASSIFICATION),
-    ]
+    heads = ((x, head + path, layout) for x, path, layout in _CLASSIFICATION)
+    patterns = [*_PATTERNS, *heads]
     for name, tensor in stored.items():
-        object_name = names.get(name, "")
-        spelled = numbered.get(object_name, object_name)
-        path, tensor = _translated(patterns, spelled, tensor)
+        spelled = numbered.get(names.get(name, ""), names.get(name, ""))
+        path, translated = _translated(patterns, spelled, tensor)
         if path and path not in matched.tensors:
-            if path.endswith("query/bias") and len(stored[name].shape) == 2:
-                num_heads = stored[name].shape[0]
-            matched.tensors[path] = tensor
-        elif not object_name or name.startswith(
-            ("optimizer/", "global_step/", "save_counter/")
-        ):
-            matched.training_state[name] = tensor
+            matched.tensors[path] = translated
+        elif not spelled or name.startswith(_STATE):
+            matched.training_state[name] = translated
         else:
-            matched.others[name] = tensor
-    if not any(map(stored_weights.is_encoder, matched.tensors)):
-        raise errors.InputError(
-            f"{where}: a TF2 checkpoint, but without the objects of Model "
-            f"Garden's BERT encoder (it holds {next(iter(names), 'nothing')})"
-        )
-    return matched._replace(num_attention_heads=num_heads)
+            matched.others[name] = translated
+    bias = matched.tensors.get(_QUERY_BIAS)
+    shape = stored[bias.name].shape if bias else ()
+    return matched._replace(
+        num_attention_heads=shape[0] if len(shape) == 2 else None
+    )
 
 
 def _translated(
@@ -306,37 +268,29 @@ def _translated(
     return None, tensor
 
 
-def _numbered_layers(where: str, names: Iterable[str]) -> dict[str, str]:
+def _numbered_layers(names: Iterable[str]) -> dict[str, str]:
     """Maps the names of a functional encoder's layers to attribute names."""
-    layers = {x[0]: x for x in map(_NUMBERED.fullmatch, names) if x}
-    roots = {x[1] for name, x in layers.items() if _ATTENTION.fullmatch(name)}
-    layers = {name: x for name, x in layers.items() if x[1] in roots}
+    found = [x for x in map(_NUMBERED.fullmatch, names) if x]
+    roots = {x[1] for x in found if _ATTENTION.fullmatch(x[0])}
+    layers = {x[0]: x for x in found if x[1] in roots}
 
     def numbers(of_kind: Callable[[str], object]) -> list[int]:
-        return sorted(
-            {int(x[2]) for name, x in layers.items() if of_kind(name)}
-        )
+        return sorted({int(x[2]) for x in layers.values() if of_kind(x[0])})
 
     blocks = numbers(_ATTENTION.fullmatch)
     tables = numbers(lambda name: name.endswith("embeddings"))
-    if blocks and (len(tables) != len(_EMBEDDINGS) or tables[-1] > blocks[0]):
-        raise errors.InputError(
-            f"{where}: {len(tables)} embeddings before the first of "
-            f"{len(blocks)} transformer layers, where BERT has 3"
-        )
-    found = {}
+    places = {n: f"_transformer_layers/{i}" for i, n in enumerate(blocks)}
+    places |= dict(zip(tables, _EMBEDDINGS, strict=False))
+    renamed = {}
     for name, layer in layers.items():
-        number, rest = int(layer[2]), layer[3]
-        if number in blocks:
-            # Before 2.3, the attention layer lacked its output projection.
-            rest = rest.replace(
+        # Before 2.3, the attention layer lacked its output projection.
+        number, rest = (
+            int(layer[2]),
+            layer[3].replace(
                 "_attention_output_dense", "_attention_layer/_output_dense"
-            )
-            kind = f"_transformer_layers/{blocks.index(number)}"
-        elif number in tables:
-            kind = _EMBEDDINGS[tables.index(number)]
-        else:
-            is_norm = number < blocks[0]
-            kind = "_embedding_norm_layer" if is_norm else "_pooler_layer"
-        found[name] = f"{kind}/{rest}"
-    return found
+            ),
+        )
+        is_norm = number < blocks[0]
+        other = "_embedding_norm_layer" if is_norm else "_pooler_layer"
+        renamed[name] = f"{places.get(number, other)}/{rest}"
+    return renamed

@@ -18,7 +18,7 @@ import dataclasses
 import json
 import os
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from absl import logging
@@ -45,10 +45,6 @@ _ALGORITHMS = {
     "do_basic_tokenize": True,
     "never_split": [],
 }
-_COMPONENTS = {
-    "normalizer": "BertNormalizer",
-    "pre_tokenizer": "BertPreTokenizer",
-}
 # Key of tokenizer_config.json -> token.
 _SPECIAL = {
     "pad_token": vocabulary.PAD,
@@ -73,10 +69,10 @@ class _Added:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Component:
-    """How tokenizer.json prepares text, in BERT's case."""
+class _Normalizer:
+    """How tokenizer.json prepares text: as BERT, or it is refused."""
 
-    type: str | None = None
+    type: Literal["BertNormalizer"] = "BertNormalizer"
     clean_text: bool = True
     lowercase: bool | None = None
     strip_accents: bool | None = None
@@ -84,12 +80,19 @@ class _Component:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Model:
-    """The tokens of tokenizer.json; those of other models are in a list."""
+class _PreTokenizer:
+    """How tokenizer.json divides text: as BERT, or it is refused."""
 
-    vocab: dict[metadata.Text, _Id] | list
-    type: str = "WordPiece"
-    continuing_subword_prefix: str | None = "##"
+    type: Literal["BertPreTokenizer"] = "BertPreTokenizer"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """The tokens of tokenizer.json; those of other models are refused."""
+
+    vocab: dict[metadata.Text, _Id]
+    type: Literal["WordPiece"] = "WordPiece"
+    continuing_subword_prefix: Literal["##"] = "##"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +100,8 @@ class _Fast:
     """The content of tokenizer.json."""
 
     model: _Model
-    normalizer: _Component | None = _Component("BertNormalizer")
-    pre_tokenizer: _Component | None = _Component("BertPreTokenizer")
+    normalizer: _Normalizer = _Normalizer()
+    pre_tokenizer: _PreTokenizer = _PreTokenizer()
     added_tokens: list[_Added] | None = None
 
 
@@ -114,68 +117,51 @@ class _Settings:
 
 
 def load(
-    directory: str, *, do_lower_case: bool | None = None
+    directory: str | None,
+    *,
+    vocab_file: str | None = None,
+    init_checkpoint: str | None = None,
+    do_lower_case: bool | None = None,
 ) -> wordpiece.Tokenizer:
     """Reads the tokenizer of a model directory of any origin.
 
     Args:
-      directory: directory with a vocab.txt or a tokenizer.json.
+      directory: directory with a vocab.txt or a tokenizer.json, and settings;
+        None if there is only a vocab_file.
+      vocab_file: replaces the vocabulary there.
+      init_checkpoint: a path that may have the name of a release; by default
+        that of the vocabulary.
       do_lower_case: overrides the files' setting.
 
     Raises:
       InputError: there is no vocabulary, or a file is unusable.
     """
-    fast = _read_fast(directory)
-    words = read_vocabulary(directory, fast)
-    settings = read_settings(directory, fast)
-    return _make(words, settings, do_lower_case, directory)
-
-
-def with_vocabulary(
-    vocab_file: str,
-    *,
-    init_checkpoint: str | None = None,
-    directory: str | None = None,
-    do_lower_case: bool | None = None,
-) -> wordpiece.Tokenizer:
-    """Makes a tokenizer of a vocabulary file and a checkpoint's settings.
-
-    A release is known by the name in init_checkpoint. `directory` may have
-    tokenizer settings; do_lower_case overrides both.
-    """
-    if directory and vocab_file == os.path.join(directory, VOCABULARY):
-        words = read_vocabulary(directory)  # With the tokens of other files.
-    else:
+    fast = _read_fast(directory) if directory else None
+    beside = os.path.join(directory or "", VOCABULARY)
+    settings = read_settings(directory, fast) if directory else {}
+    if directory and vocab_file in (None, beside):
+        words = read_vocabulary(directory, fast)
+    elif vocab_file is not None:
         words = vocabulary.Vocabulary.from_file(vocab_file)
-    settings = read_settings(directory) if directory else {}
-    if init_checkpoint is not None:
-        lower_case = case_of_release(init_checkpoint)
-        if lower_case is not None:
-            settings.setdefault("do_lower_case", lower_case)
-    return _make(words, settings, do_lower_case, vocab_file)
-
-
-def _make(
-    words: vocabulary.Vocabulary,
-    settings: dict[str, bool],
-    do_lower_case: bool | None,
-    path: str,
-) -> wordpiece.Tokenizer:
-    if do_lower_case is not None:
-        settings["do_lower_case"] = do_lower_case
-    lower_case = case_of_release(path)
-    if lower_case is not None:
-        settings.setdefault("do_lower_case", lower_case)
-    if "do_lower_case" not in settings:
-        count = "many" if words.is_cased else "few or no"
-        logging.info(
-            f"{path}: do_lower_case={not words.is_cased}, as its vocabulary "
-            f"has {count} capital letters"
+    else:
+        raise errors.InputError(
+            "--vocab_file is required without --init_checkpoint"
         )
-        settings["do_lower_case"] = not words.is_cased
+    place = vocab_file or directory or ""
+    known = [do_lower_case, settings.get("do_lower_case")]
+    known += map(case_of_release, (init_checkpoint or place, place))
+    lower_case = next((x for x in known if x is not None), None)
+    if lower_case is None:
+        count = "many" if words.is_cased else "few or no"
+        lower_case = not words.is_cased
+        logging.info(
+            f"{place}: do_lower_case={lower_case}, as its vocabulary has "
+            f"{count} capital letters"
+        )
         if words.is_accented and "strip_accents" not in settings:
-            logging.info("%s: strip_accents=False, as it has accents", path)
+            logging.info("%s: strip_accents=False, as it has accents", place)
             settings["strip_accents"] = False
+    settings["do_lower_case"] = lower_case
     return wordpiece.Tokenizer(words, **settings)
 
 
@@ -201,13 +187,6 @@ def _read_given(directory: str) -> metadata.Object:
     return metadata.read_object(path, _Settings) or {}
 
 
-@dataclasses.dataclass(frozen=True)
-class _SentenceSettings:
-    """What is read of sentence_bert_config.json."""
-
-    do_lower_case: bool | None = None
-
-
 def read_settings(directory: str, fast: _Fast | None = None) -> dict[str, bool]:
     """Returns the settings in the files; tokenizer_config.json comes first.
 
@@ -216,56 +195,32 @@ def read_settings(directory: str, fast: _Fast | None = None) -> dict[str, bool]:
     Raises:
       InputError: a file is no JSON object, or a setting is not supported.
     """
-    if fast is None:
-        fast = _read_fast(directory)
-    normalizer = _Component()
-    if fast is not None:
-        normalizer = _normalizer(fast, os.path.join(directory, FAST))
-    stored = _read_given(directory)
+    fast = fast or _read_fast(directory)
+    normalizer = fast.normalizer if fast else _Normalizer()
+    if not normalizer.clean_text:
+        path = os.path.join(directory, FAST)
+        raise errors.InputError(f"{path}: clean_text is false")
+    path = os.path.join(directory, SETTINGS)
+    stored = metadata.read_object(path, _Settings) or {}
     for name, ours in _ALGORITHMS.items():
-        stored_value = stored.get(name)
-        if stored_value not in (ours, None):
+        if stored.get(name) not in (ours, None):
             raise errors.InputError(
-                f"{directory}: its {name} is {stored_value!r}; only BERT's "
+                f"{directory}: its {name} is {stored[name]!r}; only BERT's "
                 f"{ours!r} is supported. Split the text into words first and "
                 f"set {name} to {json.dumps(ours)} in {SETTINGS}"
             )
-    settings = {}
-    for name, key in _NORMALIZER.items():
-        value = stored.get(name)
-        if value is None:
-            value = getattr(normalizer, key)
-        if value is not None:
-            settings[name] = value
+    found = {x: getattr(normalizer, key) for x, key in _NORMALIZER.items()}
+    found |= {x: stored[x] for x in found if stored.get(x) is not None}
+    settings = {name: x for name, x in found.items() if x is not None}
     # sentence-transformers lower-cases the text before a cased tokenizer, which
     # does not strip accents.
-    sentences = os.path.join(directory, SENTENCES)
-    lowers = metadata.read_object(sentences, _SentenceSettings) or {}
-    if lowers.get("do_lower_case"):
+    path = os.path.join(directory, SENTENCES)
+    sentences = metadata.read_if_present(path, _Settings)
+    if sentences and sentences.do_lower_case:
         if settings.get("do_lower_case") is False:
             settings.setdefault("strip_accents", False)
         settings["do_lower_case"] = True
     return settings
-
-
-def _normalizer(fast: _Fast, path: str) -> _Component:
-    """Returns the settings of the normalizer of tokenizer.json.
-
-    Raises:
-      InputError: the file prepares text in another way than BERT.
-    """
-    for name, ours in _COMPONENTS.items():
-        component = getattr(fast, name)
-        kind = component and component.type
-        if kind != ours:
-            raise errors.InputError(
-                f"{path}: its {name} is {kind}; only {ours} is supported"
-            )
-    normalizer = fast.normalizer
-    assert normalizer is not None
-    if not normalizer.clean_text:
-        raise errors.InputError(f"{path}: clean_text is false")
-    return normalizer
 
 
 def case_of_release(path: str) -> bool | None:
@@ -273,11 +228,9 @@ def case_of_release(path: str) -> bool | None:
 
     A relative path is within the working directory, which may be such a one.
     """
-    for part in os.path.abspath(path).split("/")[-2:]:
-        match = _RELEASE.fullmatch(part)
-        if match:
-            return match[1] not in ("cased", "multi_cased")
-    return None
+    parts = os.path.abspath(path).split("/")[-2:]
+    found = next(filter(None, map(_RELEASE.fullmatch, parts)), None)
+    return found[1] not in ("cased", "multi_cased") if found else None
 
 
 def check_case(init_checkpoint: str, directory: str, given: bool) -> None:
@@ -324,23 +277,22 @@ def read_vocabulary(
     Raises:
       InputError: there is neither, or the two disagree.
     """
-    if fast is None:
-        fast = _read_fast(directory)
+    fast = fast or _read_fast(directory)
     path = os.path.join(directory, VOCABULARY)
-    if fast is None and not file_system.is_file(path):
-        raise errors.InputError(f"{no_vocabulary(directory)}; put it there")
-    added = _added_tokens(directory, fast)
-    ids = {token: i for token, (i, _) in added.items() if i is not None}
-    files = {token: file for token, (_, file) in added.items()}
     tokens: list[str] = []
     if file_system.is_file(path):
         tokens += vocabulary.Vocabulary.from_file(path).tokens
-    else:
+    elif fast is not None:
         path = os.path.join(directory, FAST)
-    if fast is not None:
-        ids |= _ids(fast, os.path.join(directory, FAST))
+    else:
+        raise errors.InputError(
+            f"{no_vocabulary(directory)}; put it there, or give --vocab_file"
+        )
+    added = _added_tokens(directory, fast)
+    ids = {token: i for token, (i, _) in added.items() if i is not None}
+    ids |= fast.model.vocab if fast else {}
     for token, i in sorted(ids.items(), key=lambda item: item[1]):
-        file = files.get(token, FAST)
+        _, file = added.get(token, (i, FAST))
         if i > len(tokens):
             raise errors.InputError(
                 f"{path}: has {len(tokens)} tokens, but {token!r} of {file} is "
@@ -359,18 +311,6 @@ def read_vocabulary(
             )
     words = vocabulary.Vocabulary.from_tokens(tokens, path)
     return words.with_added(token for token in added if token.strip())
-
-
-def _ids(fast: _Fast, path: str) -> dict[str, int]:
-    """Returns the ids of all tokens in tokenizer.json."""
-    model = fast.model
-    if (
-        model.type != "WordPiece"
-        or model.continuing_subword_prefix != "##"
-        or not isinstance(model.vocab, dict)
-    ):
-        raise errors.InputError(f"{path}: not BERT's WordPiece tokens")
-    return dict(model.vocab)
 
 
 def _added_tokens(
@@ -397,9 +337,6 @@ def _added_tokens(
     )
     found |= {token: (i, ADDED) for token, i in (ids or {}).items()}
     for entry in fast and fast.added_tokens or ():
-        if entry.id is None:
-            path = os.path.join(directory, FAST)
-            raise errors.InputError(f"{path}: added_tokens: one has no id")
         found[entry.content] = entry.id, FAST
     for token in vocabulary.SPECIAL_TOKENS:
         found.pop(token, None)

@@ -93,7 +93,7 @@ class Classification(labels.LabelTask):
         known, several = self._known, bool(self.table.flags)
         given = self.table.kind.name if several else flags.problem_type
         if flags.do_train:
-            name = task_files.kind(given or known.kind, None)
+            name = given or known.kind or label_kinds.OneOf.name
         else:
             name = task_files.kind(given, known)
         return label_kinds.OF_OWN_TABLES[name]
@@ -190,7 +190,7 @@ class Classification(labels.LabelTask):
             return self.table.labels or ()
         if not trains:
             known.check()
-        match = known.in_model_order_if_same if trains else known.in_order
+        match = functools.partial(known.ordered, trains=trains)
         if self.table.labels is not None:
             return match(self.table.labels)
         if not trains and known.names is not None:

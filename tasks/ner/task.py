@@ -204,11 +204,11 @@ class Ner(tasks.Task):
         )
         if flags.do_train:
             labels = self._labels_of(self.sets["train"])
-            return known.in_model_order_if_same(labels)
+            return known.ordered(labels, trains=True)
         known.check(can_be_named=False)
         if known.names is None and flags.train_file is not None:
             labels = self._labels_of(self.open("train"))
-            known.warn_of_order(labels, "the model")
+            known.warn_of_order(labels)
             return labels
         if known.labels is None:
             raise errors.InputError(

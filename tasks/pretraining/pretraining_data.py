@@ -175,15 +175,13 @@ def _tokenizer_without_manifest(
     directory = None
     if init_checkpoint is not None:
         try:
-            directory = checkpoint_sources.read(
-                init_checkpoint, needs_data=False
-            ).directory
+            directory = checkpoint_sources.read(init_checkpoint).directory
         except errors.InputError as error:
             raise errors.InputError(f"--init_checkpoint: {error}") from error
-    return tokenizer_files.with_vocabulary(
-        vocab_file,
+    return tokenizer_files.load(
+        directory,
+        vocab_file=vocab_file,
         init_checkpoint=init_checkpoint,
-        directory=directory,
         do_lower_case=do_lower_case,
     )
 

@@ -13,7 +13,6 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-import safetensors.numpy
 
 from foundation import errors
 from modeling import models
@@ -21,11 +20,8 @@ from modeling.config import BertConfig
 from tests.weights import other_forms
 from weights import (
     checkpoint_sources,
-    conversion,
-    model_directory,
     pretrained,
     stored_weights,
-    tokenizer_files,
 )
 
 TESTDATA = pathlib.Path(__file__).parent.parent / "testdata"
@@ -102,25 +98,6 @@ def test_models_of_transformers_compute_the_same():
             np.testing.assert_allclose(value, expected, atol=1e-6, rtol=0)
 
 
-def test_a_directory_of_transformers_is_read(directory, source):
-    path = other_forms.keras_hdf5(source.tensors, directory / "tf_model.h5")
-    with h5py.File(path) as file:
-        both = [f"{x}/tf_bert_for_pre_training/{WORDS}" for x in file]
-        assert sum(name in file for name in both) == 2
-        query = file[f"bert/tf_bert_for_pre_training/{QUERY}"]
-        assert query.shape == (CONFIG.hidden_size, CONFIG.hidden_size)
-        scores = file["nsp___cls/tf_bert_for_pre_training/nsp___cls"]
-        shape = scores["seq_relationship/kernel:0"].shape
-        assert shape == (CONFIG.hidden_size, 2)
-    found = assert_equal(source, directory)
-    assert found.kind == checkpoint_sources.KERAS
-    assert found.config == CONFIG
-    model, tokenizer = pretrained.load_masked_lm(str(directory))
-    assert tokenizer.vocabulary.tokens and model.config == CONFIG
-    digest = checkpoint_sources.digest(str(PRETRAINED))
-    assert checkpoint_sources.digest(str(directory)) == digest
-
-
 def test_it_is_read_before_a_pickle_and_after_safetensors(directory, source):
     other_forms.keras_hdf5(source.tensors, directory / "tf_model.h5")
     (directory / "pytorch_model.bin").write_bytes(b"needs torch")
@@ -128,48 +105,6 @@ def test_it_is_read_before_a_pickle_and_after_safetensors(directory, source):
     (directory / "tf_model.h5").write_bytes(b"not looked at")
     shutil.copy(PRETRAINED / "model.safetensors", directory)
     assert_equal(source, directory)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: models.ClassificationModel(CONFIG, num_classes=3),
-        lambda: models.MultipleChoiceModel(CONFIG),
-        lambda: models.QuestionAnsweringModel(CONFIG),
-        lambda: models.TaggingModel(CONFIG, num_classes=5),
-        lambda: models.PretrainingModel(CONFIG, next_sentence=False),
-    ],
-)
-def test_every_head_becomes_a_model_directory(make, tmp_path):
-    """As safetensors of transformers' TensorFlow models, too."""
-    model = make()
-    rng = np.random.default_rng(3)
-    for variable in model.weights:
-        variable.assign(rng.normal(size=variable.shape))
-    tokenizer = tokenizer_files.load(str(PRETRAINED))
-    model_directory.save(model, tmp_path / "ours", tokenizer)
-    source = checkpoint_sources.read(str(tmp_path / "ours"))
-    theirs = tmp_path / "theirs"
-    shutil.copytree(tmp_path / "ours", theirs)
-    values = other_forms.keras_values(source.tensors)
-    safetensors.numpy.save_file(
-        values, theirs / "model.safetensors", {"format": "tf"}
-    )
-    found = assert_equal(source, theirs)
-    assert found.kind == checkpoint_sources.SAFETENSORS
-    (theirs / "model.safetensors").unlink()
-    name = "tf_" + model_directory.architecture(model).lower()
-    other_forms.keras_hdf5(
-        source.tensors, theirs / "tf_model.h5", model=f"{name}_1"
-    )
-    found = assert_equal(source, theirs)
-    written = conversion.write(
-        conversion.load(found),
-        str(tmp_path / "converted"),
-        conversion.MODEL_DIRECTORY,
-    )
-    data = pathlib.Path(written, "model.safetensors").read_bytes()
-    assert data == (tmp_path / "ours/model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("root", ["", "model_weights"])
@@ -204,28 +139,6 @@ def test_the_encoder_of_a_keras_model_is_read(root, tmp_path, source):
     np.testing.assert_array_equal(pooler, expected)
 
 
-@pytest.mark.parametrize("scope", ["", "layer_with_weights-0/", "model/"])
-def test_a_checkpoint_of_keras_is_read(scope, tmp_path, source):
-    prefix = str(tmp_path / "cp-0003.ckpt")
-    other_forms.keras_checkpoint(source.tensors, prefix, scope=scope)
-    found = assert_equal(source, prefix)
-    assert found.kind == checkpoint_sources.KERAS
-    state = found.matched.training_state
-    assert any(name.startswith("optimizer/_variables/1/") for name in state)
-    assert len(state) == 3  # The graph of objects, a slot and the counter.
-    assert_equal(source, tmp_path)
-
-
-def test_two_encoders_are_refused(tmp_path, source):
-    path = tmp_path / "two.h5"
-    with h5py.File(path, "w") as file:
-        for model in ("tf_bert_model", "tf_bert_model_1"):
-            for name, value in other_forms.keras_values(source.tensors).items():
-                file[f"{model}/{model}/{name}"] = value
-    with pytest.raises(errors.InputError, match="2 encoders"):
-        _ = checkpoint_sources.read(str(path)).matched
-
-
 def test_a_truncated_file_is_refused(tmp_path, source):
     path = other_forms.keras_hdf5(source.tensors, tmp_path / "tf_model.h5")
     data = path.read_bytes()
@@ -233,18 +146,6 @@ def test_a_truncated_file_is_refused(tmp_path, source):
         path.write_bytes(data[:size])
         with pytest.raises(errors.InputError, match="truncated, or not"):
             _ = checkpoint_sources.read(str(path)).matched
-    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:")
-    with pytest.raises(errors.InputError, match="Git LFS"):
-        _ = checkpoint_sources.read(str(path)).matched
-
-
-def test_the_error_of_the_system_is_not_hidden(tmp_path):
-    path = tmp_path / "tf_model.h5"
-    path.mkdir()
-    with pytest.raises(errors.InputError, match="no model.safetensors"):
-        _ = checkpoint_sources.read(str(path)).matched
-    with pytest.raises(errors.InputError, match="no such file"):
-        _ = checkpoint_sources.read(str(tmp_path / "other.h5")).matched
 
 
 def test_other_files_of_keras_are_refused(tmp_path):

@@ -89,28 +89,6 @@ def hub_cache(source, directory: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def half_precision(tensors: dict, path: pathlib.Path) -> pathlib.Path:
-    """Writes each tensor as float16 and as bfloat16, without torch."""
-    header, data = {}, b""
-    for name, value in tensors.items():
-        bits = np.float32(value).view(np.uint32)
-        rounded = bits + 0x7FFF + ((bits >> 16) & 1)  # To even, as torch does.
-        stored = {
-            "F16": value.astype("<f2").tobytes(),
-            "BF16": (rounded >> 16).astype("<u2").tobytes(),
-        }
-        for dtype, content in stored.items():
-            header[f"{dtype}.{name}"] = {
-                "dtype": dtype,
-                "shape": list(value.shape),
-                "data_offsets": [len(data), len(data) + len(content)],
-            }
-            data += content
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
-    return path
-
-
 # Parts of our paths, and what Model Garden calls them.
 _GARDEN_NAMES = (
     ("bert/encoder/layer_", "_transformer_layers/"),

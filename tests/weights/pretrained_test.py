@@ -7,12 +7,11 @@ import json
 import logging
 
 import pytest
-import safetensors.numpy
 import tiny_runs
 
 from foundation import errors
 from modeling import models
-from weights import model_directory, pretrained, tokenizer_files
+from weights import model_directory, pretrained
 
 WORDS = [*tiny_runs.SPECIAL, "[unused0]", "the", "cat"]
 
@@ -43,27 +42,6 @@ def open_start(directory, **options):
     )
 
 
-def test_a_decoder_of_its_own_is_left_out_with_a_warning(tmp_path, caplog):
-    model = models.PretrainingModel(tiny_runs.config(WORDS))
-    model_directory.save(model, str(tmp_path))
-    path = str(tmp_path / "model.safetensors")
-    tensors = safetensors.numpy.load_file(path)
-    words = tensors["bert.embeddings.word_embeddings.weight"]
-    for decoder, is_logged in ((words, False), (words + 1, True)):
-        tensors["cls.predictions.decoder.weight"] = decoder
-        safetensors.numpy.save_file(tensors, path)
-        pretrained.assign(model, str(tmp_path))
-        logged = "decoder.weight differs from the word emb" in caplog.text
-        assert logged == is_logged
-
-
-def test_a_given_vocabulary_keeps_the_other_settings(directory):
-    named = open_start(directory, vocab_file=str(directory / "vocab.txt"))
-    found = open_start(directory)
-    assert named.tokenizer.settings == found.tokenizer.settings
-    assert named.tokenizer.settings["strip_accents"] is False
-
-
 def test_two_classes_without_names_are_numbered(directory):
     assert open_start(directory).labels == ["LABEL_0", "LABEL_1"]
     path = directory / "config.json"
@@ -72,22 +50,6 @@ def test_two_classes_without_names_are_numbered(directory):
     assert open_start(directory).labels is None
     path.write_text(json.dumps({**values, "id2label": {"0": "a", "1": "b"}}))
     assert open_start(directory).labels == ["a", "b"]
-
-
-def _write(path, words):
-    path.write_text("\n".join(words) + "\n")
-    return str(path)
-
-
-def test_a_missing_vocabulary_has_one_wording(directory):
-    (directory / "vocab.txt").unlink()
-    said = tokenizer_files.no_vocabulary(str(directory))
-    with pytest.raises(errors.InputError) as caught:
-        tokenizer_files.load(str(directory))
-    assert str(caught.value).startswith(said)
-    with pytest.raises(errors.InputError) as caught:
-        open_start(directory)
-    assert said in str(caught.value) and "--vocab_file" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 python -m pytest tests/weights/task_files_test.py
 """
 
+import itertools
+
 import pytest
 
 from data import examples
@@ -10,6 +12,9 @@ from foundation import errors
 from weights import task_files
 
 NLI = ("contradiction", "entailment", "neutral")
+NUMBERED = ["LABEL_0", "LABEL_1", "LABEL_2"]
+OTHERS = ["a", "b", "c"]
+KINDS = (examples.CLASSIFICATION, examples.REGRESSION, examples.MULTI_LABEL)
 
 
 def known(labels, problem_type=None, num_outputs=None):
@@ -18,151 +23,121 @@ def known(labels, problem_type=None, num_outputs=None):
     )
 
 
+@pytest.mark.parametrize("order", itertools.permutations(NLI))
+@pytest.mark.parametrize("trains", [False, True])
+def test_labels_get_the_order_of_the_models_names(order, trains, caplog):
+    shouted = known([label.upper() for label in order])
+    assert shouted.ordered(NLI, trains=trains) == list(order)
+    for labels in (None, NUMBERED, list(order)):  # Names of --label_names.
+        named = known(labels).with_names(order)
+        assert named.names == named.ordered(NLI, trains=trains) == list(order)
+        assert known(labels).with_names(None) == known(labels)
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
-    ("labels", "task", "found"),
+    ("names", "labels", "found"),
     [
-        (["ENTAILMENT", "NEUTRAL", "CONTRADICTION"], NLI, [1, 2, 0]),
-        (["LABEL_0", "LABEL_1", "LABEL_2"], NLI, [0, 1, 2]),
-        (None, NLI, [0, 1, 2]),
-        (["not_equivalent", "equivalent"], ("0", "1"), [0, 1]),
-        (["1", "0"], ("0", "1"), [1, 0]),
+        (["not_equivalent", "equivalent"], ["0", "1"], ["0", "1"]),
+        (["1", "0"], ["0", "1"], ["1", "0"]),
+        (["A", "b"], ["a", "B"], ["a", "B"]),
+        (["a", "b"], ["a"], None),
+        (["a", "b", "c"], ["0", "1"], None),
+        (OTHERS, NLI, None),
     ],
-    ids=["other order", "numbered", "none", "positions", "digits"],
 )
-def test_the_task_has_the_models_order(labels, task, found):
-    ordered = known(labels).in_order(task)
-    assert list(ordered) == [task[i] for i in found]
+def test_names_are_those_of_labels_or_of_others(names, labels, found):
+    assert task_files.ordered(names, labels) == found
+    classes = known(names)
+    assert classes.ordered(labels, trains=True) == (found or labels)
+    if found is None:
+        with pytest.raises(errors.InputError, match="but the model's"):
+            classes.ordered(labels)
 
 
 def test_an_assumed_order_is_logged(caplog):
-    numbered = known(["LABEL_0", "LABEL_1", "LABEL_2"])
-    assert numbered.in_order(NLI) == NLI
+    numbered = known(NUMBERED)
+    assert numbered.ordered(NLI) == NLI
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     message = "google-research/bert: LABEL_0 is contradiction, LABEL_1 is entai"
     assert message in caplog.text and "--label_names" in caplog.text
     caplog.clear()
     # No order is assumed of numbers, of names, or without any classes.
-    numbered.in_order(("0", "1", "2"))
-    numbered.in_order(numbered.labels)
-    known(["neutral", "contradiction", "entailment"]).in_order(NLI)
-    known(None).in_order(NLI)
-    numbered.in_model_order_if_same(NLI)
+    for labels in (("0", "1", "2"), NUMBERED):
+        assert numbered.ordered(labels) == labels
+    assert known(None).ordered(NLI) == numbered.ordered(NLI, trains=True) == NLI
     assert not caplog.records
-
-
-def test_classes_can_be_named(caplog):
-    order = ["entailment", "neutral", "contradiction"]
-    for labels in (None, ["LABEL_0", "LABEL_1", "LABEL_2"], order):
-        named = known(labels).with_names(order)
-        assert named.names == order
-        assert list(named.in_order(NLI)) == order
-    assert known(order).with_names(None).labels == order
-    assert not caplog.records
-    cases = {
-        "the model has 2 classes": ["LABEL_0", "LABEL_1"],
-        "the model's classes are a, b, c": ["a", "b", "c"],
-    }
-    for message, labels in cases.items():
-        with pytest.raises(errors.InputError, match=message):
-            known(labels).with_names(order)
-    for names in (["a", "a"], ["a", "b", ""]):
-        with pytest.raises(errors.InputError, match="empty or occurs twice"):
-            known(None).with_names(names)
-
-
-def test_labels_of_another_task_are_refused():
-    with pytest.raises(errors.InputError, match="but the model's a, b, c"):
-        known(["a", "b", "c"]).in_order(NLI)
-
-
-def test_training_keeps_the_order_of_a_head_of_the_same_classes():
-    swapped = ["NEUTRAL", "ENTAILMENT", "CONTRADICTION"]
-    found = known(swapped).in_model_order_if_same(NLI)
-    assert list(found) == [NLI[i] for i in (2, 1, 0)]
-    assert known(["a", "b", "c"]).in_model_order_if_same(NLI) == NLI
-    assert known(["a", "b"]).in_model_order_if_same(NLI) == NLI
-    assert known(None).in_model_order_if_same(()) == ()
-
-
-def test_training_has_the_given_labels_in_their_order():
-    given = known(None).with_names(["c", "b", "a"])
-    assert given.in_model_order_if_same(["a", "b", "c"]) == ["c", "b", "a"]
-    assert given.in_model_order_if_same(["a", "b"]) == ["c", "b", "a"]
-    with pytest.raises(errors.InputError, match="=c,b,a lacks .* task: d, e"):
-        given.in_model_order_if_same(["a", "d", "e"])
-
-
-def test_training_has_the_given_labels_whatever_the_start_was_trained_for():
-    names = ["neg", "pos"]
-    for start in (list(NLI), ["pos", "neg"], ["LABEL_0"], None):
-        assert known(start).with_names(names, trains=True).names == names
-    with pytest.raises(errors.InputError, match="empty or occurs twice"):
-        known(None).with_names(["a", "a"], trains=True)
 
 
 @pytest.mark.parametrize(
-    ("labels", "others"),
+    ("labels", "given", "trains", "message"),
     [
-        (["b", "a"], True),
-        (["a", "b"], False),
-        (["A", "B"], False),
-        (["B", "A"], True),
-        (["0", "1"], False),
-        (["a"], True),
-        ([], False),
+        (NUMBERED[:2], NLI, False, "the model has 2 classes"),
+        (OTHERS, NLI, False, "the model's classes are a, b, c"),
+        (None, ["a", "a"], False, "empty or occurs twice"),
+        (None, ["a", ""], True, "empty or occurs twice"),
+        (OTHERS, NLI, True, None),
+        (NUMBERED[:1], NLI, True, None),
     ],
 )
-def test_outputs_in_another_order_are_others(labels, others):
-    assert known(["a", "b"]).has_other_outputs(labels) == others
-    assert not known(None).has_other_outputs(labels)
-    assert not known(["LABEL_0", "LABEL_1"]).has_other_outputs(labels)
+def test_names_must_fit_a_model_that_is_not_trained(
+    labels, given, trains, message
+):
+    if message is None:
+        named = known(labels).with_names(given, trains=trains)
+        assert named.ordered(NLI[1:], trains=True) == list(NLI)
+        with pytest.raises(errors.InputError, match="lacks .* task: d, e"):
+            named.ordered(["d", NLI[0], "e"], trains=True)
+        return
+    with pytest.raises(errors.InputError, match=message):
+        known(labels).with_names(given, trains=trains)
 
 
-def test_the_kind_is_the_models_unless_it_is_given():
-    several = known(None, "multi_label_classification")
-    assert task_files.kind(None, several) == examples.MULTI_LABEL
-    assert task_files.kind(None, known(None)) == examples.CLASSIFICATION
-    assert task_files.kind("regression", None) == examples.REGRESSION
-    with pytest.raises(errors.InputError, match="trained for multi_label"):
-        task_files.kind("regression", several)
-    with pytest.raises(errors.InputError, match="problem_type.*'ranking'"):
-        task_files.kind(None, known(None, "ranking"))
+@pytest.mark.parametrize(
+    ("given", "labels", "problem_type", "count", "found"),
+    [
+        (None, None, "multi_label_classification", None, examples.MULTI_LABEL),
+        (None, None, None, None, examples.CLASSIFICATION),
+        (None, ["LABEL_0"], None, None, examples.MULTI_LABEL),
+        (None, None, None, 1, examples.MULTI_LABEL),
+        ("regression", ["LABEL_0"], None, None, examples.REGRESSION),
+        ("regression", None, None, 1, examples.REGRESSION),
+        (None, ["LABEL_0"], "regression", 1, examples.REGRESSION),
+        ("regression", None, "multi_label_classification", None, "trained for"),
+        (None, None, "ranking", None, "problem_type.*'ranking'"),
+        ("classification", None, None, 1, "one output"),
+        (None, ["a"], "single_label_classification", None, "one output"),
+        (None, None, "regression", 3, "regression with 3 outputs"),
+    ],
+)
+def test_the_kind_is_given_or_the_models(
+    given, labels, problem_type, count, found
+):
+    classes = known(labels, problem_type, count)
+    if found in KINDS:
+        assert task_files.kind(given, classes) == found
+        return
+    with pytest.raises(errors.InputError, match=found):
+        task_files.kind(given, classes)
 
 
-def test_one_output_is_the_logit_of_a_label_or_a_value():
-    for one in (known(["LABEL_0"]), known(None, num_outputs=1)):
-        assert task_files.kind(None, one) == examples.MULTI_LABEL
-        assert task_files.kind("regression", one) == examples.REGRESSION
-        with pytest.raises(errors.InputError, match="one output"):
-            task_files.kind("classification", one)
-    value = known(["LABEL_0"], "regression", 1)
-    assert task_files.kind(None, value) == examples.REGRESSION
-    with pytest.raises(errors.InputError, match="one output"):
-        task_files.kind(None, known(["a"], "single_label_classification"))
-
-
-def test_a_regression_has_one_output():
-    several = known(None, "regression", num_outputs=3)
-    with pytest.raises(errors.InputError, match="regression with 3 outputs"):
-        task_files.kind(None, several)
-
-
-def test_labels_must_be_those_of_the_outputs():
-    known(["a", "b"], num_outputs=2).check()
-    known(None, num_outputs=2).check()
-    faults = {
-        "a, b, but the head has 3 outputs": known(["a", "b"], num_outputs=3),
-        "'a' is the name of several": known(["a", "b", "a"], num_outputs=3),
-    }
-    for message, classes in faults.items():
-        with pytest.raises(errors.InputError, match=message) as caught:
-            classes.check(can_be_named=False)
-        assert "--label_names" not in str(caught.value)
-        with pytest.raises(errors.InputError, match="id2label.*--label_names"):
-            classes.check()
-        named = classes.with_names(["x", "y", "z"])
-        named.check()
-        assert named.names == ["x", "y", "z"]
-        with pytest.raises(errors.InputError, match="model has 3 classes"):
-            classes.with_names(["x", "y"])
+@pytest.mark.parametrize(
+    ("labels", "fault"),
+    [
+        (["a", "b"], "a, b, but the head has 3 outputs"),
+        (["a", "b", "a"], "'a' is the name of several"),
+        (OTHERS, None),
+        (None, None),
+    ],
+)
+def test_labels_must_be_those_of_the_outputs(labels, fault):
+    classes = known(labels, num_outputs=3)
+    if fault is None:
+        return classes.check()
+    for can_be_named in (False, True):
+        with pytest.raises(errors.InputError, match=fault) as caught:
+            classes.check(can_be_named=can_be_named)
+        assert ("--label_names" in str(caught.value)) == can_be_named
+    classes.with_names(["x", "y", "z"]).check()
+    return None
