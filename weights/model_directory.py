@@ -202,7 +202,7 @@ def write_configs(
     optional: dict[str, Any] = {
         "is_decoder": settings.attention == "left_to_right" or None,
         "id2label": numbered,
-        "label2id": labels and {x: i for i, x in enumerate(labels)},
+        "label2id": numbered and {x: i for i, x in enumerate(labels or ())},
         "problem_type": settings.problem_type,
         "bilstm_size": size or None,
         "bilstm_head": head if size else None,
