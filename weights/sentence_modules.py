@@ -357,7 +357,6 @@ class _DenseConfig:
 
     activation_function: str = "torch.nn.Tanh"
     use_residual: bool = False
-    bias: bool = True
 
 
 def _dense(folder: str) -> Dense:
@@ -384,7 +383,7 @@ def _dense(folder: str) -> Dense:
     stored = model_directory.read_safetensors(file)
     kernel = stored_weights.values(file, stored["linear.weight"]).T
     bias = np.zeros(kernel.shape[1:], np.float32)
-    if config.bias:
+    if "linear.bias" in stored:
         bias = stored_weights.values(file, stored["linear.bias"])
     return Dense(np.ascontiguousarray(kernel), bias, activation)
 

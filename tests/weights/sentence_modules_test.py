@@ -141,7 +141,6 @@ BAD = [
     (POOLING, {"pooling_mode_other": True}, "pooling_mode_other"),
     (DENSE, {"activation_function": "torch.nn.PReLU"}, "Tanh"),
     (DENSE, {"use_residual": True}, "use_residual"),
-    (DENSE, {"bias": False}, "linear.bias"),
     ("sentence_bert_config.json", {"max_seq_length": "20"}, "max_seq_length"),
     ("config_sentence_transformers.json", {"truncate_dim": 0}, "truncate_dim"),
 ]
