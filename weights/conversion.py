@@ -256,7 +256,7 @@ def _check(
     rows = [row for name in sorted(heads) for row in _HEADS[name]]
     where, shapes = source.path, stored_weights.shapes(config, rows)
     stored_weights.check_encoder(where, tensors, shapes, source.others)
-    for path in shapes.keys() & tensors.keys():
+    for path in filter(tensors.__contains__, shapes):
         stored_weights.check_shape(where, path, tensors[path], shapes[path])
 
 

@@ -273,14 +273,20 @@ def read_index(index: str) -> dict[str, StoredTensor]:
     """Lists the tensors that an index names, in the files beside it.
 
     Raises:
-        InputError: the index or a file is damaged.
+        InputError: the index or a file is damaged, or does not have a tensor.
     """
     directory = os.path.dirname(index)
     read = read_torch if index.endswith(TORCH_INDEX) else read_safetensors
     weight_map = metadata.read(index, _Index).weight_map
     files: dict[str, dict[str, StoredTensor]] = {}
     for file in sorted({*weight_map.values()}):
-        files[file] = read(os.path.join(directory, file))
+        path = os.path.join(directory, file)
+        if not file_system.exists(path):
+            raise errors.InputError(f"{directory}: {file} is missing")
+        files[file] = read(path)
+    for name, file in weight_map.items():
+        if name not in files[file]:
+            raise errors.InputError(f"{index}: {file} has no {name}")
     return {name: files[file][name] for name, file in weight_map.items()}
 
 

@@ -16,7 +16,9 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 def _stored(shapes):
     return {
-        name + _VALUE: StoredTensor(name, shape, "float32", lambda: None)
+        name + _VALUE: StoredTensor(
+            name + _VALUE, shape, "float32", lambda: None
+        )
         for name, shape in shapes.items()
     }
 
