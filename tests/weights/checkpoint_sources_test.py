@@ -247,8 +247,10 @@ def test_the_checkpoint_file_chooses_among_several(tf1, tmp_path):
             "none of its weights belongs",
         ),
         (
-            lambda name: name.replace("1.output.dense.w", "1.output.dense2.w"),
-            "lacks 1 of .*bert/encoder/layer_1/output/dense/kernel; it has .*2",
+            lambda name: name.replace(
+                "bert.encoder.layer.1.output.dense.w", "lost.w"
+            ),
+            "lacks 1 of .*layer_1/output/dense/kernel; it has lost.weight",
         ),
         (
             lambda name: name.replace("query.bias", "query.lora_A.weight"),
