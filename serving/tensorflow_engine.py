@@ -36,7 +36,7 @@ def _load(directory: str) -> served_model.Model:
         rows.
     """
     # Registers the operations of the tokenizer.
-    import tensorflow_text  # noqa: F401
+    from data.tokenization import graph_tokenization  # noqa: F401
 
     description = exported.read_description(directory)
     for folder, _, names in tf.io.gfile.walk(directory):

@@ -9,15 +9,17 @@ characters; tasks.ner makes words, sentences and entities of them, outside.
 """
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
-from data.tokenization.graph_tokenization import TokensWithOffsets
 from serving import model_inputs, predictors, text_graph
 from serving.opened_model import Loaded
 from tasks.squad import windowing
 from tasks.squad.settings import NUM_SPECIAL
+
+if TYPE_CHECKING:
+    from data.tokenization.graph_tokenization import TokensWithOffsets
 
 _SPECIAL = 2  # Special tokens of a single text.
 
@@ -60,7 +62,7 @@ class _TokenGraph(text_graph.TextGraph):
 
     def _windows(
         self,
-        tokens: TokensWithOffsets,
+        tokens: "TokensWithOffsets",
         query: tf.RaggedTensor | None,
         stride: int,
     ) -> _Windows:
@@ -179,7 +181,7 @@ class AnswerGraph(_TokenGraph):
         return tf.stack(self.model(features), axis=-1)
 
     def _best(
-        self, windows: _Windows, tokens: TokensWithOffsets, count: tf.Tensor
+        self, windows: _Windows, tokens: "TokensWithOffsets", count: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """Returns the outputs; see decoding._answer_list."""
         rules, n = self._settings, self._settings.n_best_size
@@ -286,7 +288,7 @@ class AnswerGraph(_TokenGraph):
 
     def _texts(
         self,
-        tokens: TokensWithOffsets,
+        tokens: "TokensWithOffsets",
         questions: tf.Tensor,
         start: tf.Tensor,
         end: tf.Tensor,

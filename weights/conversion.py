@@ -24,7 +24,7 @@ import numpy as np
 from absl import logging
 
 from data import examples
-from data.tokenization import vocabulary, wordpiece
+from data.tokenization import plain_wordpiece, vocabulary, wordpiece
 from foundation import atomic, errors, file_system, tensor_files
 from modeling.config import BertConfig
 from weights import (
@@ -332,7 +332,7 @@ def add_words(
     for index, word in zip(ids, words, strict=True):
         tokens[index] = word
     tokens = tokens[: max(len(old.vocabulary.tokens), ids[-1] + 1)]
-    new = wordpiece.Tokenizer(
+    new = plain_wordpiece.PlainTokenizer(
         vocabulary.Vocabulary.from_tokens(tokens), **old.settings
     )
     for word, split in zip(words, new.tokenize(words), strict=True):

@@ -16,7 +16,7 @@ from typing import Any
 from absl import logging
 
 from data.features import Features
-from data.tokenization import wordpiece
+from data.tokenization import plain_wordpiece, wordpiece
 from foundation import copies, errors, file_system
 from modeling.config import BertConfig
 from weights import (
@@ -54,7 +54,7 @@ class Start:
     """
 
     config: BertConfig
-    tokenizer: wordpiece.Tokenizer
+    tokenizer: plain_wordpiece.PlainTokenizer
     attention: str
     bilstm_size: int
     labels: Sequence[str] | None

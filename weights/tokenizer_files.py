@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 import msgspec
 from absl import logging
 
-from data.tokenization import vocabulary, wordpiece
+from data.tokenization import plain_wordpiece, vocabulary, wordpiece
 from foundation import atomic, errors, file_system, metadata
 
 VOCABULARY = "vocab.txt"
@@ -122,7 +122,7 @@ def load(
     vocab_file: str | None = None,
     init_checkpoint: str | None = None,
     do_lower_case: bool | None = None,
-) -> wordpiece.Tokenizer:
+) -> plain_wordpiece.PlainTokenizer:
     """Reads the tokenizer of a model directory of any origin.
 
     Args:
@@ -162,7 +162,7 @@ def load(
             logging.info("%s: strip_accents=False, as it has accents", place)
             settings["strip_accents"] = False
     settings["do_lower_case"] = lower_case
-    return wordpiece.Tokenizer(words, **settings)
+    return plain_wordpiece.PlainTokenizer(words, **settings)
 
 
 def has_vocabulary(directory: str) -> bool:

@@ -42,7 +42,7 @@ def make_recipe(config: Any) -> Recipe:
             raise errors.InputError(
                 f"--input_file={path}: not a regular file; it is read twice"
             )
-    return Recipe(
+    recipe = Recipe(
         settings=settings,
         input_files=tuple(texts),
         # A dry run must not read all of the text.
@@ -51,6 +51,8 @@ def make_recipe(config: Any) -> Recipe:
         work_dir=_work_dir(config),
         vocabulary=Vocabulary.from_file(config.vocab_file),
     )
+    _ = recipe.tokenizer  # Chosen, perhaps with a warning, for all workers.
+    return recipe
 
 
 def _workers(config: Any, recipe: Recipe) -> workers.Workers:

@@ -19,8 +19,8 @@ import numpy as np
 
 from data import schema
 from data.pretraining.settings import Settings
+from data.tokenization import plain_wordpiece, wordpiece
 from data.tokenization import vocabulary as vocabularies
-from data.tokenization import wordpiece
 from foundation import errors, file_system, progress
 
 FORMAT_VERSION = 3  # Raised whenever the same recipe would give other bytes.
@@ -55,7 +55,9 @@ class Recipe:
     @functools.cached_property
     def tokenizer(self) -> wordpiece.Tokenizer:
         """The tokenizer of the vocabulary."""
-        return wordpiece.Tokenizer(self.vocabulary, **self.settings.tokenizer)
+        return plain_wordpiece.for_corpus(
+            self.vocabulary, **self.settings.tokenizer
+        )
 
     @property
     def schema(self) -> schema.Schema:

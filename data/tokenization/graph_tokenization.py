@@ -25,11 +25,20 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from data.tokenization import normalization as normalization_lib
 from data.tokenization import vocabulary as vocabulary_lib
 from data.tokenization.normalization import MAX_CHARACTERS_PER_WORD
+from foundation import errors
+
+try:
+    import tensorflow_text as tf_text
+except (ImportError, tf.errors.NotFoundError) as error:
+    raise errors.InputError(
+        f"tensorflow-text cannot be imported beside tensorflow {tf.__version__}"
+        ": both must have the same minor version, as tensorflow 2.21.0 and "
+        f"tensorflow-text 2.21.1 have ({errors.reason(error)})"
+    ) from error
 
 _PRIVATE_USE = ((0xF0000, 0xFFFFD), (0x100000, 0x10FFFD))
 # TensorFlow Text makes each character of these blocks a word.

@@ -14,13 +14,15 @@ up most of any text, so those of short chunks are kept.
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from data.tokenization import normalization as normalization_lib
 from data.tokenization import vocabulary as vocabulary_lib
 from data.tokenization import wordpiece
+from foundation import errors
 
 _MAX_KEPT = 1 << 16  # Chunks; about 20 MB.
 _LONGEST_KEPT = 32  # Characters of a chunk.
@@ -161,3 +163,20 @@ class _Kept(dict):
                 self.clear()
             self[chunk] = value
         return value
+
+
+def for_corpus(
+    vocabulary: vocabulary_lib.Vocabulary, **switches: Any
+) -> wordpiece.Tokenizer:
+    """Returns the fastest tokenizer; warns where that is the plain one.
+
+    Args:
+      vocabulary: vocabulary of the model.
+      **switches: see wordpiece.Tokenizer.
+    """
+    try:
+        from data.tokenization import graph_tokenization  # noqa: F401
+    except errors.InputError as error:
+        logging.warning("the same tokens, made more slowly: %s", error)
+        return PlainTokenizer(vocabulary, **switches)
+    return wordpiece.Tokenizer(vocabulary, **switches)

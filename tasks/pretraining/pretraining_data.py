@@ -28,7 +28,7 @@ import tensorflow as tf
 from absl import logging
 
 from data import manifest, pipelines, records, schema
-from data.tokenization import vocabulary, wordpiece
+from data.tokenization import plain_wordpiece, vocabulary, wordpiece
 from foundation import errors, file_system
 from modeling.config import BertConfig
 from tasks.pretraining import dynamic_masks, settings
@@ -154,7 +154,7 @@ def find_tokenizer(
         if not file_system.exists(vocab_file):
             return None
     switches: dict[Any, Any] = {**made_with.tokenizer}
-    return wordpiece.Tokenizer(
+    return plain_wordpiece.PlainTokenizer(
         vocabulary.Vocabulary.from_file(vocab_file), **switches
     )
 
