@@ -5,6 +5,7 @@
 # make test-all  runs the same and the slow proofs
 # make proofs DATA=... compares results on public data with the official ones
 # make docs-test runs the commands of the README and of docs/, and the notebook
+# make matrix FOLDER=... runs fast tests with other versions of Python, TensorFlow and Keras
 # make demo      runs the complete path on a small corpus, in minutes
 # make clean     removes .venv and the output of the demo
 
@@ -15,7 +16,7 @@ WORKERS ?= 2
 DEMO_DIR ?= demo_output
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: install install-tpu install-dev test test-all proofs docs-test lint format demo clean
+.PHONY: install install-tpu install-dev test test-all proofs docs-test matrix lint format demo clean
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -65,6 +66,9 @@ proofs: install-dev
 
 docs-test: install-dev
 	$(PYTEST) -m docs --dist load tests/docs_commands_test.py
+
+matrix: install
+	$(BIN)/python benchmarks/matrix.py $(FOLDER)
 
 demo: install
 	$(BIN)/python examples/demo.py --output_dir=$(DEMO_DIR)
