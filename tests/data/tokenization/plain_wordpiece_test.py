@@ -59,6 +59,22 @@ def test_any_mixture_has_the_tokens_of_the_graph(switches):
     same(known([x for x in texts if "\ud800" not in x]), texts, **switches)
 
 
+def test_invalid_bytes_are_ignored_as_in_the_graph():
+    generator = random.Random(1)
+    parts = ["a", " ", "\u00e9", "\u4e2d", "\U0001f600", "\u0301", "e"]
+    texts = []
+    for _ in range(1000):
+        text = "".join(generator.choices(parts, k=8)).encode()
+        at = generator.randrange(len(text))
+        wrong = bytes(generator.choices(range(256), k=generator.choice([0, 2])))
+        texts.append(text[:at] + wrong + text[at + 1 :])
+    words = known(["".join(parts)])
+    same_ids = wordpiece.Tokenizer(words).encode(texts)
+    found = plain_wordpiece.PlainTokenizer(words).encode(texts)
+    np.testing.assert_array_equal(found.ids, same_ids.ids)
+    np.testing.assert_array_equal(found.row_splits, same_ids.row_splits)
+
+
 def test_only_so_many_short_chunks_are_kept(monkeypatch, repository):
     monkeypatch.setattr(plain_wordpiece, "_MAX_KEPT", 10)
     path = repository / "tests" / "testdata" / "tiny_vocab.txt"

@@ -16,7 +16,6 @@ from data.tokenization import (
     normalization,
     vocabulary,
     wordpiece,
-    wordpiece_learner,
 )
 from tests.data.tokenization import random_text
 
@@ -63,45 +62,6 @@ def test_golden_pieces_in_a_graph_and_outside(tiny, golden, case):
     assert tokenizer.tokenize(texts) == tokens
     assert in_graph(tokenizer, texts, batch_size=4) == tokens
     assert [tokenizer.tokenize([text])[0] for text in texts] == tokens
-
-
-@pytest.mark.parametrize(
-    "switches",
-    [
-        {},
-        {"do_lower_case": False},
-        {"strip_accents": False},
-        {"do_lower_case": False, "strip_accents": True},
-        {"tokenize_chinese_chars": False},
-        {"do_lower_case": False, "tokenize_chinese_chars": False},
-    ],
-    ids=str,
-)
-def test_any_mixture_is_split_like_its_words(switches):
-    texts = random_text.texts(1500, seed=1)
-    find_words = normalization.Normalization(**switches).words
-    words = [find_words(text) for text in texts]
-    # Nearly every character is in the vocabulary, so nothing hides in [UNK].
-    chars = sorted(set().union(*itertools.chain.from_iterable(words)))
-    known = [char for i, char in enumerate(chars) if i % 40]
-    tokens = SPECIAL + known + ["##" + char for char in known]
-    known_tokens = set(tokens)
-    expected = [
-        list(
-            itertools.chain.from_iterable(_split(w, known_tokens) for w in row)
-        )
-        for row in words
-    ]
-    tokenizer = wordpiece.Tokenizer(
-        vocabulary.Vocabulary.from_tokens(tokens), **switches
-    )
-    assert tokenizer.tokenize(texts) == expected
-
-
-def _split(word, tokens):
-    if len(word) > 200:
-        return ["[UNK]"]
-    return wordpiece_learner.split_word(word, tokens) or ["[UNK]"]
 
 
 def test_an_exported_graph_tokenizes_by_itself(uncased, tiny, golden, tmp_path):
