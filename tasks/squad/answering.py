@@ -19,6 +19,8 @@ from tasks.squad.decoding import Answer, AnswerList
 from tasks.squad.settings import AnswerSettings
 from tasks.squad.windowing import Window
 
+_CHUNK = 128  # Questions that are decoded together.
+
 
 class Answerer:
     """Answers questions with a tokenizer and the settings of a model."""
@@ -30,6 +32,7 @@ class Answerer:
     ):
         """Takes the tokenizer and the settings."""
         self._tokenizer, self._settings = tokenizer, settings
+        self._project = decoding.projector(tokenizer, settings)
         # Successive questions are about the same paragraph.
         self._document = functools.lru_cache(4)(
             functools.partial(windowing.read_document, tokenizer)
@@ -44,35 +47,34 @@ class Answerer:
 
     def decode(
         self,
-        contexts: Sequence[str],
         sequences: Sequence[Sequence[Window]],
         outputs: Mapping[str, np.ndarray],
     ) -> list[AnswerList]:
         """Returns the best answers to each question.
 
         Args:
-          contexts: the paragraph of each question.
           sequences: the windows of each question.
           outputs: "start_logits" and "end_logits", float32 [T] of the tokens of
             all windows; neither if there is no window.
         """
         nothing = np.zeros(0, np.float32)
-        logits = decoding.SpanLogits(
-            outputs.get("start_logits", nothing),
-            outputs.get("end_logits", nothing),
+        logits = np.stack(
+            [outputs.get(f"{x}_logits", nothing) for x in ("start", "end")]
         )
         if not np.isfinite(logits).all():
             logging.warning(
                 "logits are not finite numbers, so answers are arbitrary: the "
                 "weights are damaged, or --precision is not enough"
             )
-        return decoding.decode(
-            contexts,
-            sequences,
-            logits,
-            tokenizer=self._tokenizer,
-            settings=self._settings,
-        )
+        found: list[AnswerList] = []
+        end = 0
+        for first in range(0, len(sequences), _CHUNK):
+            some = sequences[first : first + _CHUNK]
+            begin, end = end, end + sum(len(x.ids) for y in some for x in y)
+            found += decoding.answer_lists(
+                some, logits[:, begin:end], self._project, self._settings
+            )
+        return found
 
     def answers(
         self,
@@ -89,8 +91,7 @@ class Answerer:
         sequences = [self.encode(*pair) for pair in questions]
         features = windowing.features(sequences)
         outputs = predict(features) if len(features) else {}
-        contexts = [context for _, context in questions]
-        lists = self.decode(contexts, sequences, outputs)
+        lists = self.decode(sequences, outputs)
         return [(self.chosen(found), found) for found in lists]
 
     def chosen(self, answers: AnswerList) -> Answer:

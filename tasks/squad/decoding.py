@@ -26,24 +26,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import sequences as sequences_lib
 from data.tokenization import normalization, wordpiece
-from tasks.squad import dataset, windowing
+from tasks.squad import windowing
+from tasks.squad.dataset import Word
 from tasks.squad.settings import AnswerSettings
-from tasks.squad.windowing import Window
+from tasks.squad.windowing import Document, Window
 
 # AnswerList.null_odds if "no answer" is the only answer; JSON has no infinity.
 NO_ANSWER_ODDS = 1e6
 NOTHING = "empty"  # The released answer to a 1.1 question without a span.
-_CHUNK = 128  # Number of questions that are decoded together.
-_NO_WINDOW = -1  # The window of "no answer" among spans.
-
-
-class SpanLogits(NamedTuple):
-    """Logits of all tokens of all windows: float32 [T] each."""
-
-    start: np.ndarray
-    end: np.ndarray
+_NO_TOKEN = -1  # The tokens of "no answer" among spans.
+# Returns the text of tokens, from the first to the last, and its characters.
+Project = Callable[[Document, int, int], tuple[str, tuple[int, int]]]
 
 
 class Answer(NamedTuple):
@@ -98,223 +92,120 @@ class AnswerList(NamedTuple):
         return "" if self.null_odds > threshold else self.best
 
 
-class Windows(NamedTuple):
-    """W windows of N questions, in the order of the questions.
-
-    Attributes:
-      questions: int64 [W]; index of the window's question.
-      starts: int64 [W]; first token in the paragraph.
-      lengths: int64 [W]; number of the paragraph's tokens.
-      offsets: int64 [W]; position of the first of them in the window.
-      row_splits: int64 [W + 1]; where the tokens of each window begin, and T.
-    """
-
-    questions: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
-    offsets: np.ndarray
-    row_splits: np.ndarray
-
-    @classmethod
-    def of(cls, sequences: Sequence[Sequence[Window]]) -> "Windows":
-        """Takes the windows of each question."""
-        rows = [
-            (number, x.start, x.length, x.offset, len(x.ids))
-            for number, windows in enumerate(sequences)
-            for x in windows
-        ]
-        questions, starts, lengths, offsets, sizes = (
-            np.array(rows, np.int64).reshape(-1, 5).T
-        )
-        splits = np.concatenate([[0], np.cumsum(sizes)])
-        return cls(questions, starts, lengths, offsets, splits)
-
-
-class Spans(NamedTuple):
-    """C spans in the order of their questions, the best of a question first.
-
-    `starts` and `ends` are the positions of the first and the last token in the
-    window. Indices are int64 [C], logits float64 [C].
-    """
-
-    questions: np.ndarray
-    windows: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
-    start_logits: np.ndarray
-    end_logits: np.ndarray
-
-
-# (window, start, end) -> text and characters of the span.
-_Project = Callable[[int, int, int], tuple[str, tuple[int, int]]]
-
-
-def decode(
-    contexts: Sequence[str],
+def answer_lists(
     sequences: Sequence[Sequence[Window]],
-    logits: SpanLogits,
-    *,
-    tokenizer: wordpiece.Tokenizer,
+    logits: np.ndarray,
+    project: Project,
     settings: AnswerSettings,
 ) -> list[AnswerList]:
-    """Returns the best answers to each of N questions.
+    """Returns the best answers to each of some questions.
 
     Args:
-      contexts: the paragraphs of N questions.
-      sequences: the windows of each question.
-      logits: the logits of all windows.
-      tokenizer: tokenizer of the model.
+      sequences: the windows of each question; they may be none.
+      logits: float32 [2, T]: start and end logits of the tokens of all windows.
+      project: returns the text and the characters of tokens of a paragraph.
       settings: the rules for answers.
     """
-    windows, count = Windows.of(sequences), len(contexts)
-    nulls = _null_logits(count, windows, logits)
-    is_start = _may_start(windows)
-    project = _projector(contexts, sequences, tokenizer, settings)
-    result: list[AnswerList] = []
-    for first in range(0, count, _CHUNK):
-        numbers = np.arange(first, min(first + _CHUNK, count) + 1)
-        rows = np.searchsorted(windows.questions, numbers[[0, -1]])
-        spans = best_spans(windows, logits, is_start, slice(*rows), settings)
-        bounds = np.searchsorted(spans.questions, numbers)
-        for null, bound in zip(
-            nulls[first:], itertools.pairwise(bounds), strict=False
-        ):
-            columns = [column[slice(*bound)].tolist() for column in spans[1:]]
-            may_be_null = settings.version_2_with_negative and np.isfinite(
-                null[0]
+    firsts = np.cumsum([0, *(len(x.ids) for y in sequences for x in y)])
+    nulls = iter(logits[:, firsts[:-1]].T.astype(np.float64).tolist())
+    found = []
+    for windows, spans in zip(
+        sequences, best_spans(sequences, logits, settings), strict=True
+    ):
+        # Of [CLS] in the window with the lowest sum.
+        null = min((next(nulls) for _ in windows), key=sum, default=None)
+        found.append(
+            _answer_list(
+                spans.tolist(),
+                null if settings.version_2_with_negative else None,
+                lambda *span, x=windows: project(x[0].document, *span),
+                settings,
             )
-            result.append(
-                _answer_list(
-                    list(zip(*columns, strict=True)),
-                    tuple(null.tolist()) if may_be_null else None,
-                    project,
-                    settings,
-                )
-            )
-    return result
-
-
-def _may_start(windows: Windows) -> np.ndarray:
-    """Returns bool [T]: whether an answer may start at a token.
-
-    An answer may start at a token of the paragraph, in the window where this
-    token has most context.
-    """
-    splits = windows.row_splits
-    result = np.zeros(splits[-1], bool)
-    positions = sequences_lib.ranges(
-        splits[:-1] + windows.offsets, windows.lengths
-    )
-    result[positions] = windowing.max_context(
-        windows.questions, windows.starts, windows.lengths
-    )
-    return result
+        )
+    return found
 
 
 def best_spans(
-    windows: Windows,
-    logits: SpanLogits,
-    is_start: np.ndarray,
-    rows: slice,
+    sequences: Sequence[Sequence[Window]],
+    logits: np.ndarray,
     settings: AnswerSettings,
-) -> Spans:
-    """Returns the spans that may be answers.
+) -> list[np.ndarray]:
+    """Returns the spans that may be the answer to a question, the best first.
 
-    Args:
-      windows: the windows of all questions.
-      logits: the logits of the windows.
-      is_start: see `_may_start`.
-      rows: the windows to decode; all windows of some questions.
-      settings: the rules for answers.
+    See `answer_lists` for the arguments.
+
+    Returns:
+      For each question, float64 [C, 4]: the first and the last token of the
+      paragraph, and their logits.
     """
-    if rows.start == rows.stop:
-        return Spans(*np.zeros((4, 0), np.int64), *np.zeros((2, 0)))
-    numbers = np.arange(rows.start, rows.stop)
-    splits = windows.row_splits
-    begin = splits[numbers][:, None]
-    positions = begin + np.arange(int(np.diff(splits)[rows].max()))
-    is_token = positions < splits[numbers + 1][:, None]
-    positions[~is_token] = 0
-    first = windows.offsets[rows][:, None]
-    after = first + windows.lengths[rows][:, None]
-
-    def best(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        values = np.where(is_token, values[positions], -np.inf)
-        order = np.argsort(-values, axis=1, kind="stable")
-        order = order[:, : settings.n_best_size]
-        logits = np.take_along_axis(values, order, axis=1)
-        return order, logits.astype(np.float64)
-
-    starts, start_logits = best(logits.start)
-    ends, end_logits = best(logits.end)
-    is_good_start = is_start[np.minimum(begin + starts, len(is_start) - 1)]
-    is_good_start &= (starts >= first) & (starts < after)
-    is_good_end = (ends >= first) & (ends < after)
+    rows = [
+        (number, x.start, x.length, x.offset, len(x.ids))
+        for number, windows in enumerate(sequences)
+        for x in windows
+    ]
+    if not rows:
+        return [np.zeros((0, 4)) for _ in sequences]
+    questions, begin, length, offset, size = np.array(rows).T[:, :, None]
+    is_token = np.arange(size.max()) < size
+    padded = np.full((2, *is_token.shape), -np.inf, np.float32)
+    padded[:, is_token] = logits
+    order = np.argsort(-padded, axis=2, kind="stable")
+    order = order[:, :, : settings.n_best_size]
+    values = np.take_along_axis(padded, order, axis=2).astype(np.float64)
+    # Positions among the tokens of the paragraph that a window has.
+    starts, ends = order - offset
+    is_start, is_end = (order >= offset) & (order < offset + length)
+    best = windowing.max_context(questions[:, 0], begin[:, 0], length[:, 0])
+    is_start[is_start] = best[np.nonzero(is_start)[0], starts[is_start]]
     lengths = ends[:, None, :] - starts[:, :, None] + 1
-    is_good = is_good_start[:, :, None] & is_good_end[:, None, :]
+    is_good = is_start[:, :, None] & is_end[:, None, :]
     is_good &= (lengths >= 1) & (lengths <= settings.max_answer_length)
     row, i, j = np.nonzero(is_good)
-    spans = Spans(
-        windows.questions[numbers[row]],
-        numbers[row],
-        starts[row, i],
-        ends[row, j],
-        start_logits[row, i],
-        end_logits[row, j],
+    spans = np.stack(
+        [
+            begin[row, 0] + starts[row, i],
+            begin[row, 0] + ends[row, j],
+            values[0, row, i],
+            values[1, row, j],
+        ],
+        axis=1,
     )
     # A stable sort, as released: spans of equal score stay in the order of
     # their windows, then of their starts' ranks.
-    scores = spans.start_logits + spans.end_logits
-    order = np.lexsort((-scores, spans.questions))
-    return Spans(*(column[order] for column in spans))
-
-
-def _null_logits(
-    count: int, windows: Windows, logits: SpanLogits
-) -> np.ndarray:
-    """Returns both logits of [CLS] in the window with the lowest sum.
-
-    Returns:
-      float64 [count, 2]; infinite for a question without a window.
-    """
-    first = windows.row_splits[:-1]
-    pairs = np.stack([x[first] for x in logits], axis=1).astype(np.float64)
-    order = np.lexsort((pairs.sum(axis=1), windows.questions))
-    questions, rows = np.unique(windows.questions[order], return_index=True)
-    result = np.full((count, 2), math.inf)
-    result[questions] = pairs[order[rows]]
-    return result
+    number = questions[row, 0]
+    order = np.lexsort((-spans[:, 2] - spans[:, 3], number))
+    bounds = np.searchsorted(number, np.arange(1, len(sequences)))
+    return np.split(spans[order], bounds)
 
 
 def _answer_list(
-    spans: list[tuple[int, int, int, float, float]],
-    null: tuple[float, float] | None,
-    project: _Project,
+    spans: list[list[float]],
+    null: list[float] | None,
+    project: Callable[[int, int], tuple[str, tuple[int, int]]],
     settings: AnswerSettings,
 ) -> AnswerList:
-    """Returns the n_best_size best different texts with probabilities.
+    """Returns the n_best_size best different answers with probabilities.
 
     In 2.0, adds the answer "" if it is not among them.
 
     Args:
-      spans: rows of Spans without the question, the best first.
+      spans: the spans of a question; see `best_spans`.
       null: the logits of "no answer"; None if "no answer" is not allowed.
-      project: function that returns the text and the characters of a span.
+      project: returns the text and the characters of a span.
       settings: the rules for answers.
     """
     if null is not None:
         scores = [-(start + end) for *_, start, end in spans]
-        rank = bisect.bisect_right(scores, -(null[0] + null[1]))
-        spans.insert(rank, (_NO_WINDOW, 0, 0, *null))
+        rank = bisect.bisect_right(scores, -sum(null))
+        spans.insert(rank, [_NO_TOKEN, _NO_TOKEN, *null])
     answers: dict[str, Answer] = {}
-    for window, start, end, start_logit, end_logit in spans:
+    for first, last, *pair in spans:
         if len(answers) >= settings.n_best_size:
             break
         text, characters = "", None
-        if window != _NO_WINDOW:
-            text, characters = project(window, start, end)
-        answer = Answer(text, 0.0, start_logit, end_logit, characters)
-        answers.setdefault(text, answer)
+        if first != _NO_TOKEN:
+            text, characters = project(int(first), int(last))
+        answers.setdefault(text, Answer(text, 0.0, *pair, characters))
     if settings.version_2_with_negative:
         nothing = Answer("", 0.0, *(null or (0.0, 0.0)), None)
         answers.setdefault("", nothing)
@@ -336,13 +227,10 @@ def _answer_list(
     return AnswerList(entries, odds)
 
 
-def _projector(
-    contexts: Sequence[str],
-    sequences: Sequence[Sequence[Window]],
-    tokenizer: wordpiece.Tokenizer,
-    settings: AnswerSettings,
-) -> _Project:
-    """Returns a function that returns the original text of a span.
+def projector(
+    tokenizer: wordpiece.Tokenizer, settings: AnswerSettings
+) -> Project:
+    """Returns a function that returns the original text of tokens.
 
         tokens                                   steve smith
         their words                              Steve Smith's,
@@ -357,28 +245,18 @@ def _projector(
     """
     tokens = tokenizer.vocabulary.tokens
     normalize = _word_normalizer(**tokenizer.settings)
-    words_of = functools.lru_cache(4)(dataset.words)
-    windows = [
-        (context, window)
-        for context, found in zip(contexts, sequences, strict=True)
-        for window in found
-    ]
 
     def project(
-        number: int, start: int, end: int
+        document: Document, first: int, last: int
     ) -> tuple[str, tuple[int, int]]:
-        context, window = windows[number]
-        document = window.document
-        first, last = start + window.shift, end + window.shift
-        span = int(document.starts[first]), int(document.ends[last])
         if settings.exact_answers:
-            return context[slice(*span)], span
+            span = int(document.starts[first]), int(document.ends[last])
+            return document.context[slice(*span)], span
         ids = document.ids[first : last + 1].tolist()
-        numbers = slice(document.words[first], document.words[last] + 1)
-        words = words_of(context)[numbers]
+        numbers = document.word_numbers
+        words = document.words[numbers[first] : numbers[last] + 1]
         answer = join_tokens([tokens[i] for i in ids])
-        normalized = [normalize(word.text) for word in words]
-        return final_answer(answer, words, normalized)
+        return final_answer(answer, words, [normalize(x.text) for x in words])
 
     return project
 
@@ -400,7 +278,7 @@ def join_tokens(tokens: Sequence[str]) -> str:
 
 
 def final_answer(
-    answer: str, words: Sequence[dataset.Word], normalized: Sequence[str]
+    answer: str, words: Sequence[Word], normalized: Sequence[str]
 ) -> tuple[str, tuple[int, int]]:
     """Returns the part of the words that an answer's tokens cover.
 
@@ -414,18 +292,19 @@ def final_answer(
     Returns:
       The text, and its characters in the paragraph.
     """
-    original = " ".join(word.text for word in words)
     text = " ".join(filter(None, normalized))
     begin = text.find(answer)
-    letters = [i for i, char in enumerate(original) if char != " "]
-    is_alike = len(letters) == len(text) - text.count(" ")
-    first, last = 0, len(letters) - 1
-    if begin >= 0 and answer and is_alike:
+    # The letters before each word, and all of them.
+    letters = [0, *itertools.accumulate(len(word.text) for word in words)]
+    first, after = 0, letters[-1]
+    if begin >= 0 and answer and after == len(text) - text.count(" "):
         first = begin - text.count(" ", 0, begin)
-        last = first + len(answer) - answer.count(" ") - 1
-    # Words contain no space, so that their characters are the letters.
-    places = [i for word in words for i in range(word.start, word.end)]
+        after = first + len(answer) - answer.count(" ")
+    i = bisect.bisect_right(letters, first) - 1
+    j = bisect.bisect_left(letters, after)
+    skipped, cut = first - letters[i], letters[j] - after
+    original = " ".join(word.text for word in words[i:j])
     return (
-        original[letters[first] : letters[last] + 1],
-        (places[first], places[last] + 1),
+        original[skipped : len(original) - cut],
+        (words[i].start + skipped, words[j - 1].end - cut),
     )

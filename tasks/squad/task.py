@@ -303,8 +303,7 @@ class Squad(tasks.Task):
     def _answers(
         self, encoded: tasks.Encoded, outputs: Mapping[str, np.ndarray]
     ) -> list[AnswerList]:
-        contexts = [example.context for example in encoded.examples]
-        return self.answerer.decode(contexts, encoded.sequences, outputs)
+        return self.answerer.decode(encoded.sequences, outputs)
 
     def files(self, split: str) -> Mapping[str, tasks.Layout]:
         """See Task; `finish` returns the files of a line for each question."""

@@ -21,6 +21,7 @@ from data.features import Features
 from data.tokenization import plain_wordpiece, wordpiece
 from finetuning import task as tasks
 from tasks.squad import dataset
+from tasks.squad.dataset import Word
 from tasks.squad.settings import NUM_SPECIAL, AnswerSettings
 
 FIRST_UNIQUE_ID = 1000000000
@@ -29,19 +30,23 @@ SIZE_WEIGHT = 0.01
 
 
 class Document(NamedTuple):
-    """The T tokens of a paragraph.
+    """A paragraph with its words and its T tokens.
 
     Attributes:
+      context: the text.
+      words: the words.
       ids: int32 [T].
       starts: int64 [T]; the first character of each token.
       ends: int64 [T]; the one after its last.
-      words: int64 [T]; the index of its word in dataset.words.
+      word_numbers: int64 [T]; the index of the word of each token.
     """
 
+    context: str
+    words: Sequence[Word]
     ids: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
-    words: np.ndarray
+    word_numbers: np.ndarray
 
 
 class Window(NamedTuple):
@@ -72,9 +77,12 @@ class Window(NamedTuple):
 def read_document(tokenizer: wordpiece.Tokenizer, context: str) -> Document:
     """Tokenizes a paragraph, and finds the characters and words of tokens."""
     encoded = tokenizer.encode_with_offsets([context])
-    word_starts = [word.start for word in dataset.words(context)]
-    words = np.searchsorted(word_starts, encoded.starts, "right") - 1
-    return Document(encoded.ids, encoded.starts, encoded.ends, words)
+    words = dataset.words(context)
+    starts = [word.start for word in words]
+    numbers = np.searchsorted(starts, encoded.starts, "right") - 1
+    return Document(
+        context, words, encoded.ids, encoded.starts, encoded.ends, numbers
+    )
 
 
 def cut(
@@ -125,28 +133,29 @@ def answer_positions(
 def max_context(
     numbers: np.ndarray, starts: np.ndarray, lengths: np.ndarray
 ) -> np.ndarray:
-    """Returns whether each token of each window has most context in it.
+    """Returns which tokens of each window have most context in it.
 
     Args:
-      numbers: int [W], sorted; the text of each window.
-      starts: int [W]; first token of each window.
-      lengths: int [W]; number of tokens of each window.
+      numbers: int [W]; the text of each window.
+      starts: int [W]; its first token.
+      lengths: int [W]; the number of its tokens.
 
     Returns:
-      bool [sum of lengths].
+      bool [W, L], of the L tokens of the longest window.
     """
-    left = sequences.ranges(np.zeros_like(lengths), lengths)
-    # Number the tokens of all texts, so that a token has the same number in
-    # all of its windows.
-    ends = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
-    np.maximum.at(ends, numbers, starts + lengths)
-    base = (np.cumsum(ends) - ends)[numbers] + starts
-    return sequences.has_most_context(
-        np.repeat(base, lengths) + left,
-        left,
-        np.repeat(lengths, lengths) - 1 - left,
+    before = np.arange(lengths.max())
+    after = lengths[:, None] - 1 - before
+    result = after >= 0
+    row, column = np.nonzero(result)
+    # A token has the same number in all of its windows.
+    longest = (starts + lengths).max()
+    result[row, column] = sequences.has_most_context(
+        numbers[row] * longest + starts[row] + column,
+        column,
+        after[row, column],
         size_weight=SIZE_WEIGHT,
     )
+    return result
 
 
 def features(windows: Sequence[Sequence[Window]]) -> Features:
