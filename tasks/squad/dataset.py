@@ -19,15 +19,18 @@ returns the questions whose answer is found in the paragraph.
 """
 
 import dataclasses
+import functools
+import itertools
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from absl import logging
 
 from data import text_files
-from foundation import errors, file_system
+from finetuning import task as tasks
+from foundation import errors, file_system, metadata
 
 # The characters that separate words in the released code, which are fewer than
 # Unicode's spaces.
@@ -55,7 +58,8 @@ class Question(NamedTuple):
       text: the question.
       context: the paragraph.
       answers: the annotators' answers; empty if there are none.
-      is_impossible: whether the paragraph does not answer the question.
+      is_impossible: whether the paragraph does not answer the question; None
+        of SQuAD 1.1, whose files do not say it.
       span: the answer's first character and the one after its last; for
         training only.
     """
@@ -65,7 +69,7 @@ class Question(NamedTuple):
     text: str
     context: str
     answers: Sequence[Answer] = ()
-    is_impossible: bool = False
+    is_impossible: bool | None = None
     span: tuple[int, int] | None = None
 
     @property
@@ -76,23 +80,30 @@ class Question(NamedTuple):
         return "no answer" if self.is_impossible else None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class QuestionSet:
+@dataclasses.dataclass(frozen=True)
+class QuestionSet(tasks.Examples):
     """N questions in the order of the file.
 
     Attributes:
       path: the file, or several separated by commas.
       questions: N questions.
-      has_impossible: whether the file has SQuAD 2.0's key is_impossible.
     """
 
-    path: str
-    questions: Sequence[Question]
-    has_impossible: bool = False
+    questions: Sequence[Question] = ()
+
+    @classmethod
+    def of(cls, path: str, questions: Sequence[Question]) -> "QuestionSet":
+        """Returns the set of some questions."""
+        return cls(path, questions.__iter__, questions=questions)
 
     def __len__(self) -> int:
         """Returns N."""
         return len(self.questions)
+
+    @functools.cached_property
+    def has_impossible(self) -> bool:
+        """Whether the file has SQuAD 2.0's key is_impossible."""
+        return any(q.is_impossible is not None for q in self.questions)
 
     @property
     def has_answers(self) -> bool:
@@ -110,34 +121,34 @@ class QuestionSet:
 
 
 class _Text(msgspec.Struct):
-    text: str
+    text: metadata.Text
     answer_start: int | float | None = None
 
 
 class _Columns(msgspec.Struct):
-    text: list[str]
+    text: list[metadata.Text]
     answer_start: list[int | float | None] | None = None
 
 
 class _Row(msgspec.Struct):
-    id: str | int  # Some sets number their questions.
-    question: str
+    id: metadata.Text | int  # Some sets number their questions.
+    question: metadata.Text
     # Sets to predict may lack the answers or have null.
     answers: list[_Text] | _Columns | None = None
-    is_impossible: bool | msgspec.UnsetType = msgspec.UNSET
+    is_impossible: bool | None = None
+
+
+class _RowWithContext(_Row, kw_only=True):
+    context: metadata.Text
 
 
 class _Paragraph(msgspec.Struct):
-    context: str
+    context: metadata.Text
     qas: list[_Row]
 
 
 class _Article(msgspec.Struct):
     paragraphs: list[_Paragraph]
-
-
-class _RowWithContext(_Row, kw_only=True):
-    context: str
 
 
 def read(paths: str) -> QuestionSet:
@@ -150,69 +161,52 @@ def read(paths: str) -> QuestionSet:
     if not names:
         raise errors.InputError(f"{paths!r} names no file")
     questions: dict[str, Question] = {}
-    has_impossible = False
-    for path in map(file_system.find, names):
-        found: list[Question] = []
-        unanswered: list[int] = []  # Of Hugging Face's rows.
-        for where, context, row in _rows(path):
-            is_row = isinstance(row, _RowWithContext)
-            has_impossible |= row.is_impossible is not msgspec.UNSET
-            question = Question(
-                f"{path}: question {str(row.id)!r}",
-                str(row.id),
-                row.question,
-                context,
-                _answers(where, row.answers),
-                row.is_impossible is True,
+    for question in itertools.chain.from_iterable(
+        map(_read, map(file_system.find, names))
+    ):
+        if question.id in questions:
+            raise errors.InputError(
+                f"{question.where}: the id occurs a second time, first in "
+                f"{questions[question.id].where}"
             )
-            if question.id in questions:
-                raise errors.InputError(
-                    f"{question.where}: the id occurs a second time, first in "
-                    f"{questions[question.id].where}"
-                )
-            questions[question.id] = question
-            if is_row and not question.answers:
-                unanswered.append(len(found))
-            found.append(question)
-        if len(unanswered) < len(found):
-            has_impossible |= bool(unanswered)
-            for question in (found[i] for i in unanswered):
-                impossible = question._replace(is_impossible=True)
-                questions[question.id] = impossible
+        questions[question.id] = question
     if not questions:
         raise errors.InputError(f"{paths}: contains no questions")
-    return QuestionSet(
-        path=",".join(names),
-        questions=list(questions.values()),
-        has_impossible=has_impossible,
-    )
+    return QuestionSet.of(",".join(names), list(questions.values()))
 
 
-def _rows(path: str) -> Iterator[tuple[str, str, _Row]]:
-    """Yields the place, the paragraph and the object of each question."""
+def _read(path: str) -> list[Question]:
+    """Returns the questions of a file."""
+    found: list[Question] = []
+    unanswered = []  # Of Hugging Face's rows.
     for number, row in enumerate(text_files.read_named([path], "jsonl"), 1):
         where = f"{path}: object {number} of its data"
-        kind = _RowWithContext if "context" in row.cells else _Article
-        found: Any
-        try:
-            found = msgspec.convert(row.cells, kind)
-            msgspec.json.encode(found)  # Not half of a surrogate pair.
-        except (msgspec.ValidationError, UnicodeEncodeError) as error:
-            raise errors.InputError(f"{where}: {error}") from None
-        if isinstance(found, _RowWithContext):
-            yield where, found.context, found
-            continue
-        for paragraph in found.paragraphs:
-            for question in paragraph.qas:
-                yield where, paragraph.context, question
+        pairs: list[tuple[str, _Row]]
+        if is_row := "context" in row.cells:
+            one = metadata.convert(row.cells, _RowWithContext, where)
+            pairs = [(one.context, one)]
+        else:
+            article = metadata.convert(row.cells, _Article, where)
+            pairs = [(x.context, y) for x in article.paragraphs for y in x.qas]
+        for context, qa in pairs:
+            answers = _answers(where, qa.answers)
+            if is_row and not answers:
+                unanswered.append(len(found))
+            name = str(qa.id)
+            where_asked = f"{path}: question {name!r}"
+            parts = name, qa.question, context, answers, qa.is_impossible
+            found.append(Question(where_asked, *parts))
+    if len(unanswered) < len(found):
+        for i in unanswered:
+            found[i] = found[i]._replace(is_impossible=True)
+    return found
 
 
 def _answers(
     where: str, found: list[_Text] | _Columns | None
 ) -> Sequence[Answer]:
     if isinstance(found, _Columns):
-        starts = found.answer_start
-        starts = [None] * len(found.text) if starts is None else starts
+        starts = found.answer_start or [None] * len(found.text)
         if len(starts) != len(found.text):
             raise errors.InputError(
                 f"{where}: {len(found.text)} text(s) of answers, but "
@@ -267,14 +261,13 @@ def for_training(
         no answer is found.
     """
     path = question_set.path
-    questions, left_out, num_several = [], [], 0
-    for question in question_set.questions:
+    questions, left_out = [], []
+    for question in question_set:
         if question.is_impossible:
             questions.append(question._replace(answers=()))
             continue
         if not question.answers:
             raise errors.InputError(f"{question.where} has no answer")
-        num_several += len(question.answers) > 1
         answer = question.answers[0]
         span = find_answer(question.context, answer)
         if span is not None:
@@ -289,7 +282,7 @@ def for_training(
                 f"there is {there!r}"
             )
         left_out.append((question.id, reason))
-    if num_several:
+    if num_several := sum(len(q.answers) > 1 for q in question_set):
         logging.warning(
             "%s: %d questions have several answers; the first is trained on",
             path,
@@ -297,7 +290,7 @@ def for_training(
         )
     warn(
         path,
-        "%d questions are left out because their answer is not in the text",
+        "{} questions are left out because their answer is not in the text",
         left_out,
         list_all=list_all,
     )
@@ -305,7 +298,7 @@ def for_training(
         raise errors.InputError(
             f"--train_file={path}: no answer is found in the text"
         )
-    return dataclasses.replace(question_set, questions=questions)
+    return QuestionSet.of(path, questions)
 
 
 def warn(
@@ -317,19 +310,15 @@ def warn(
 ) -> None:
     """Logs a message with rows (id, reason); nothing if there are no rows.
 
-    The message has %d for the number of rows. Without `list_all`, only the
+    The message has {} for the number of rows. Without `list_all`, only the
     first rows are listed.
     """
     if rows:
-        listed = listing(rows, list_all=list_all)
-        logging.warning(f"%s: {message}: %s", path, len(rows), listed)
-
-
-def listing(rows: Sequence[tuple[str, str]], *, list_all: bool) -> str:
-    """Returns "id: reason; ..." of all rows or of the first ones."""
-    listed = rows if list_all else rows[:_MAX_LISTED]
-    text = "; ".join(f"{number}: {reason}" for number, reason in listed)
-    return text + ("; ..." if len(rows) > len(listed) else "")
+        listed = rows if list_all else rows[:_MAX_LISTED]
+        text = "; ".join(": ".join(row) for row in listed)
+        more = "; ..." if len(rows) > len(listed) else ""
+        text = f"{message.format(len(rows))}: {text}{more}"
+        logging.warning("%s: %s", path, text)
 
 
 def find_answer(context: str, answer: Answer) -> tuple[int, int] | None:

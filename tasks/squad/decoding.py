@@ -199,15 +199,16 @@ def _answer_list(
         rank = bisect.bisect_right(scores, -sum(null))
         spans.insert(rank, [_NO_TOKEN, _NO_TOKEN, *null])
     answers: dict[str, Answer] = {}
-    for first, last, *pair in spans:
+    for first, last, start, end in spans:
         if len(answers) >= settings.n_best_size:
             break
         text, characters = "", None
         if first != _NO_TOKEN:
             text, characters = project(int(first), int(last))
-        answers.setdefault(text, Answer(text, 0.0, *pair, characters))
+        answers.setdefault(text, Answer(text, 0.0, start, end, characters))
     if settings.version_2_with_negative:
-        nothing = Answer("", 0.0, *(null or (0.0, 0.0)), None)
+        start, end = null or (0.0, 0.0)
+        nothing = Answer("", 0.0, start, end, None)
         answers.setdefault("", nothing)
     if not answers:
         answers[NOTHING] = Answer(NOTHING, 0.0, 0.0, 0.0, None)

@@ -10,7 +10,6 @@ exceed the threshold (default 1, as of the official --na-prob-thresh), and the
 best thresholds are computed. The program does not import TensorFlow.
 """
 
-import contextlib
 import functools
 import json
 import math
@@ -20,11 +19,11 @@ import string
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from absl import logging
 
-from foundation import errors, file_system
+from foundation import errors, file_system, metadata
 from tasks.squad import dataset
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
@@ -106,7 +105,7 @@ def score_all(
       InputError: a question of 1.1 has no answer.
     """
     result, missing = [], []
-    for question in question_set.questions:
+    for question in question_set:
         answers = correct_answers(question_set, question)
         if not answers:
             raise errors.InputError(
@@ -151,8 +150,8 @@ def evaluate(
     scores = score_all(question_set, predictions)
     if not question_set.has_impossible:
         return _means(scores, "exact_match", "f1")
-    has_answer = [bool(q.answers) for q in question_set.questions]
-    for i, question in enumerate(question_set.questions):
+    has_answer = [bool(q.answers) for q in question_set]
+    for i, question in enumerate(question_set):
         if null_odds is None or question.id not in predictions:
             continue
         if question.id not in null_odds:  # As the official script stops.
@@ -187,7 +186,7 @@ def best_thresholds(
     scores = score_all(question_set, predictions)
     by_id = {
         question.id: (bool(question.answers), scored)
-        for question, scored in zip(question_set.questions, scores, strict=True)
+        for question, scored in zip(question_set, scores, strict=True)
     }
     rows = [
         (odds, *by_id[number], number)
@@ -195,7 +194,7 @@ def best_thresholds(
         if number in by_id
     ]
     rows.sort(key=lambda row: row[0])
-    unanswerable = sum(not q.answers for q in question_set.questions)
+    unanswerable = sum(not q.answers for q in question_set)
     result = {}
     for name in Scores._fields:
         current = best = float(unanswerable)
@@ -219,26 +218,6 @@ def threshold_values(best: Mapping[str, Threshold]) -> dict[str, float]:
     return result
 
 
-def read_json(path: str, kind: Any) -> dict[str, Any]:
-    """Reads a JSON object whose keys are the ids of questions.
-
-    Args:
-      path: the file.
-      kind: the type of its values: str, list, or (int, float).
-
-    Raises:
-      InputError: the file has another form.
-    """
-    values = file_system.read_json(file_system.find(path))
-    if not isinstance(values, dict):
-        raise errors.InputError(f"{path}: must hold one JSON object")
-    what = {str: "text", list: "a list"}.get(kind, "a number")
-    for name, value in values.items():
-        if not isinstance(value, kind):
-            raise errors.InputError(f"{path}: value of {name!r} must be {what}")
-    return values
-
-
 def _means(scores: Sequence[Scores], exact: str, f1: str) -> dict[str, float]:
     # Both scripts multiply before they divide, which shows in the digits.
     count = len(scores)
@@ -259,35 +238,41 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"python -m tasks.squad.metrics {_USAGE}\n")
         return 2
     try:
-        threshold = _parse(arguments[3]) if arguments[3:] else _THRESHOLD
-        question_set = dataset.read(arguments[0])
-        predictions = read_json(arguments[1], str)
-        odds = None
-        if arguments[2:]:
-            if not question_set.has_impossible:
-                raise errors.InputError(
-                    f"NULL_ODDS is for SQuAD 2.0, but {arguments[0]} has no "
-                    "is_impossible"
-                )
-            odds = read_json(arguments[2], (int, float))
-        values = evaluate(
-            question_set, predictions, null_odds=odds, threshold=threshold
-        )
-        if odds is not None:
-            best = best_thresholds(question_set, predictions, odds)
-            values |= threshold_values(best)
+        print(json.dumps(_scores(*arguments)))
     except (errors.InputError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    print(json.dumps(values))
     return 0
 
 
-def _parse(threshold: str) -> float:
-    with contextlib.suppress(ValueError):
-        if not math.isnan(value := float(threshold)):
-            return value
-    raise errors.InputError(f"THRESHOLD: {threshold!r} is no number")
+def _scores(
+    data: str,
+    predicted: str,
+    null_odds: str | None = None,
+    threshold: str = str(_THRESHOLD),
+) -> dict[str, float]:
+    """Returns the scores of the files and the threshold of `main`."""
+    try:
+        number = float(threshold)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise errors.InputError(f"THRESHOLD: {threshold!r} is no number")
+    question_set = dataset.read(data)
+    path = file_system.find(predicted)
+    predictions = metadata.read(path, dict[str, str])
+    if null_odds is None:
+        return evaluate(question_set, predictions)
+    if not question_set.has_impossible:
+        raise errors.InputError(
+            f"NULL_ODDS is for SQuAD 2.0, but {data} has no is_impossible"
+        )
+    odds = metadata.read(file_system.find(null_odds), dict[str, int | float])
+    values = evaluate(
+        question_set, predictions, null_odds=odds, threshold=number
+    )
+    best = best_thresholds(question_set, predictions, odds)
+    return values | threshold_values(best)
 
 
 if __name__ == "__main__":

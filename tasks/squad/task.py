@@ -40,13 +40,13 @@ _SAMPLE = 1000  # Questions that are measured.
 _SIZE = 4  # Examples of other tasks that take as long as a question.
 _MEMBERS = "ensemble"  # In the journal: the weights of the runs.
 _THRESHOLD = "null_score_diff_threshold"
+_BEST = "the best"  # Where a threshold comes from.
 
 
 class Squad(tasks.Task):
     """The answer to a question: a part of its paragraph, or none.
 
     Attributes:
-      question_sets: the questions of each set.
       answerer: from texts to windows, from logits to answers.
       threshold: the null odds above which there is no answer; None in SQuAD
         1.1, and if none is known.
@@ -79,7 +79,7 @@ class Squad(tasks.Task):
             max_seq_length=flags.max_seq_length, **values
         )
         self.answerer = answering.Answerer(model.tokenizer, self._settings)
-        self.question_sets: dict[str, dataset.QuestionSet] = {}
+        self._opened: dict[str, dataset.QuestionSet] = {}
         self._not_learned: list[tuple[str, str]] = []
         if flags.members:
             self._check_apart(flags)
@@ -109,7 +109,7 @@ class Squad(tasks.Task):
                 with_negative=self.with_negative,
                 is_training=True,
             )
-            self.question_sets[split] = dataset.for_training(
+            self._opened[split] = dataset.for_training(
                 found, list_all=flags.verbose_logging
             )
             return [split]
@@ -124,13 +124,12 @@ class Squad(tasks.Task):
                     "runs by"
                 )
             split = "test"
-        self.question_sets[split] = found
+        self._opened[split] = found
         return [split]
 
     def open(self, split: str) -> tasks.Examples:
         """See Task."""
-        found = self.question_sets[split]
-        return tasks.Examples(found.path, lambda: iter(found.questions))
+        return self._opened[split]
 
     @property
     def predicted_sets(self) -> list[str]:
@@ -161,7 +160,7 @@ class Squad(tasks.Task):
                 {
                     "start_positions": [first],
                     "end_positions": [last],
-                    "is_impossible": [int(example.is_impossible)],
+                    "is_impossible": [int(bool(example.is_impossible))],
                 }
             )
         if not is_learned:
@@ -181,7 +180,7 @@ class Squad(tasks.Task):
         if with_targets:
             dataset.warn(
                 self.flags.train_file,
-                "the answers to %d questions cannot be learned",
+                "the answers to {} questions cannot be learned",
                 self._not_learned,
                 list_all=self.flags.verbose_logging,
             )
@@ -240,7 +239,7 @@ class Squad(tasks.Task):
     @functools.cached_property
     def title(self) -> str:  # type: ignore[override]
         """See Task: the task and the files."""
-        found = next(iter(self.question_sets.values()))
+        found = next(iter(self._opened.values()))
         names = map(os.path.basename, found.path.split(","))
         return f"question answering: {', '.join(names)}"
 
@@ -366,27 +365,41 @@ class Squad(tasks.Task):
         return dataclasses.replace(found, files=files)
 
     def _evaluation(
-        self, examples: tasks.Examples, answers: Sequence[AnswerList]
+        self, questions: Any, answers: Sequence[AnswerList]
     ) -> tuple[tasks.Evaluation, dict[str, str]]:
         """Returns what answers tell, and the predicted texts by question."""
-        split = next(k for k, x in self.sets.items() if x is examples)
-        questions = self.question_sets[split]
-        ids = [question.id for question in questions.questions]
-        by_id = dict(zip(ids, answers, strict=True))
+        flags, split = self.flags, "dev" if questions.has_answers else "test"
+        by_id = dict(zip((x.id for x in questions), answers, strict=True))
         values: dict[str, float] = {}
         found: dict[str, Any] = {}
         files: dict[str, bytes] = {}
         if self.with_negative:
-            stored = self._stored_threshold(split)
-            best = _best_thresholds(questions, by_id)
-            chosen = self._choose_threshold(questions, by_id, best, stored)
-            threshold, is_new = chosen
+            stored, best = self._stored_threshold(split), {}
+            if questions.has_impossible:
+                best = metrics.best_thresholds(
+                    questions,
+                    {name: x.best for name, x in by_id.items()},
+                    {name: x.null_odds for name, x in by_id.items()},
+                )
+            threshold, origin = self._choose_threshold(questions, stored)
+            if origin == _BEST:
+                threshold = _applied(best["f1"], questions, answers)
+                stored = threshold
+            logging.info(
+                "%s: threshold of the null odds: %g, %s",
+                questions.path,
+                threshold,
+                origin,
+            )
             self.threshold = threshold
             values = metrics.threshold_values(best) | {_THRESHOLD: threshold}
-            kept = threshold if is_new else stored
-            if self._stores_settings(is_new=is_new):
-                files[task_files.SQUAD_SETTINGS] = self._settings_file(kept)
-            if is_new and self.flags.members:
+            # Beside a model, it is that of a training, or the first found.
+            trained = flags.do_train or self._stored.version_2_with_negative
+            if not model_directory.has_model(flags.output_dir) or (
+                origin == _BEST and trained
+            ):
+                files[task_files.SQUAD_SETTINGS] = self._settings_file(stored)
+            if origin == _BEST and flags.members:
                 found = {
                     _MEMBERS: self._members(split),
                     _THRESHOLD: threshold,
@@ -405,44 +418,25 @@ class Squad(tasks.Task):
     # The threshold of SQuAD 2.0.
 
     def _choose_threshold(
-        self,
-        questions: dataset.QuestionSet,
-        answers: Mapping[str, AnswerList],
-        best: Mapping[str, metrics.Threshold],
-        stored: float | None,
-    ) -> tuple[float, bool]:
-        """Returns the threshold to apply, and whether these questions found it.
+        self, questions: dataset.QuestionSet, stored: float | None
+    ) -> tuple[float, str]:
+        """Returns the threshold to apply, and where it comes from.
 
         It is the given one, else that of the model, which a training and an
         ensemble find again, else the best, else 0.
         """
-        given = self.flags.null_score_diff_threshold
-        finds = self.flags.do_train or self.flags.members or stored is None
+        flags, given = self.flags, self.flags.null_score_diff_threshold
         if given is not None:
-            threshold, origin = given, "as given"
-        elif not (finds and questions.has_both_kinds):
-            origin = "stored with the model"
-            if stored is None:
-                origin = (
-                    "as none is stored, and the questions do not find one: "
-                    "some must have an answer, and some none"
-                )
-            threshold = stored or 0.0
-        else:
-            threshold, origin = best["f1"].threshold, "the best"
-            unanswerable = sum(not q.answers for q in questions.questions)
-            if best["f1"].score <= 100.0 * unanswerable / len(questions):
-                # Never answering is best. The official script then returns 0,
-                # with which some questions may be answered nevertheless.
-                least = min(x.null_odds for x in answers.values())
-                threshold = min(0.0, math.nextafter(least, -math.inf))
-        logging.info(
-            "%s: threshold of the null odds: %g, %s",
-            questions.path,
-            threshold,
-            origin,
+            return given, "as given"
+        finds = flags.do_train or flags.members or stored is None
+        if finds and questions.has_both_kinds:
+            return 0.0, _BEST
+        if stored is not None:
+            return stored, "stored with the model"
+        return 0.0, (
+            "as none is stored, and the questions do not find one: some must "
+            "have an answer, and some none"
         )
-        return threshold, origin == "the best"
 
     def _stored_threshold(self, split: str) -> float | None:
         """Returns the threshold of the model, or of the ensemble.
@@ -462,17 +456,6 @@ class Squad(tasks.Task):
         """Returns what identifies the weights of an ensemble's runs."""
         runs = [record.RunRecord(x).sets for x in self.flags.members]
         return [sets.get(split, {}).get("weights") for sets in runs]
-
-    def _stores_settings(self, *, is_new: bool) -> bool:
-        """Returns whether a prediction writes question_answering.json.
-
-        It does beside predictions without a model, for ensembles; beside a
-        model of SQuAD 2.0 if it has found a threshold.
-        """
-        if not model_directory.has_model(self.flags.output_dir):
-            return True
-        trained = self.flags.do_train or self._stored.version_2_with_negative
-        return is_new and bool(trained)
 
     # Answers for a person.
 
@@ -516,16 +499,21 @@ def check_threshold(threshold: float | None, *, with_negative: bool) -> None:
         )
 
 
-def _best_thresholds(
-    questions: dataset.QuestionSet, answers: Mapping[str, AnswerList]
-) -> dict[str, metrics.Threshold]:
-    if not questions.has_impossible:
-        return {}
-    return metrics.best_thresholds(
-        questions,
-        {i: x.best for i, x in answers.items()},
-        {i: x.null_odds for i, x in answers.items()},
-    )
+def _applied(
+    best: metrics.Threshold,
+    questions: dataset.QuestionSet,
+    answers: Sequence[AnswerList],
+) -> float:
+    """Returns the threshold to apply for the score of the best one.
+
+    Where never answering is best, the official script returns 0, with which
+    some questions may be answered nevertheless.
+    """
+    unanswerable = sum(not question.answers for question in questions)
+    if best.score > 100.0 * unanswerable / len(questions):
+        return best.threshold
+    least = min(x.null_odds for x in answers)
+    return min(0.0, math.nextafter(least, -math.inf))
 
 
 def _json(value: Any, *, indent: int = 4) -> bytes:

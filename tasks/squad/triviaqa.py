@@ -26,29 +26,57 @@ One run on both, with all questions shuffled together:
 """
 
 import dataclasses
-import functools
 import itertools
 import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from absl import logging
 
-from foundation import atomic, config_flags, errors, file_system, progress
+from foundation import (
+    atomic,
+    config_flags,
+    errors,
+    file_system,
+    metadata,
+    progress,
+)
 from tasks.squad import dataset
 
 _WORD = re.compile(r"\S+")
 # Letters that match s and i with re.IGNORECASE, but not after lower().
 _ALIKE = str.maketrans("ſıİ", "sii")
-_FIELDS = {
-    "QuestionId": str,
-    "Question": str,
-    "EntityPages": list,
-    "Answer": dict,
-}
+
+
+# The file's objects.
+
+
+class _Page(msgspec.Struct):
+    Filename: str | None = None
+
+
+class Aliases(msgspec.Struct):
+    """The texts of an answer; the normalized ones lack articles."""
+
+    Value: str = ""
+    Aliases: list[str] | None = None
+    NormalizedValue: str = ""
+    NormalizedAliases: list[str] | None = None
+
+
+class _Question(msgspec.Struct):
+    QuestionId: str
+    Question: str
+    EntityPages: list[_Page]
+    Answer: Aliases
+
+
+class _File(msgspec.Struct):
+    Data: list[_Question]
 
 
 class Counts(NamedTuple):
@@ -76,70 +104,91 @@ def convert(
     Raises:
       InputError: a file is not TriviaQA's, or there is no page with an answer.
     """
-    values = file_system.read_json(file_system.find(path))
-    questions = _get(path, values, "Data", list)
-    evidence = _Evidence(evidence_dir)
-    articles: dict[str, dict[str, Any]] = {}
-    missing: list[tuple[str, str]] = []
+    questions = metadata.read(file_system.find(path), _File).Data
+    pages = [
+        (number, question, page)
+        for number, question in enumerate(questions, 1)
+        for page in dict.fromkeys(
+            x.Filename or "" for x in question.EntityPages
+        )
+    ]
+    names: dict[str, str] = {}
+    if file_system.is_folder(evidence_dir):
+        entries = sorted(file_system.entries(evidence_dir))
+        names = {_folded(name): name for name in entries}
+    paragraphs: dict[str, dict[str, Any]] = {}
+    missing, dropped = [], set()
     ids: set[str] = set()
-    pages = without = 0
-    bar = progress.bar(iterable=questions, desc="converting questions")
-    for i, question in enumerate(bar, 1):
-        where = f"{path}: question {i}"
-        for page in _pages(where, question):
-            pages += 1
-            text = evidence.read(page) if page else None
-            if page is None or text is None:
-                missing.append((where, page or "a page without a name"))
-                continue
-            context = first_words(text, max_words)
-            answer = find_answer(context, question["Answer"])
-            if answer is None:
-                without += 1
-                continue
-            number = f"{question['QuestionId']}--{page}"
-            if number in ids:
-                raise errors.InputError(f"{where}: {number} occurs twice")
-            ids.add(number)
-            title = page.removesuffix(".txt").replace("_", " ")
-            paragraph = {"context": context, "qas": []}
-            article: dict[str, Any] = {
-                "title": title,
-                "paragraphs": [paragraph],
-            }
-            article = articles.setdefault(page, article)
-            article["paragraphs"][0]["qas"].append(
-                {
-                    "id": number,
-                    "question": question["Question"],
-                    "answers": [
-                        {"text": answer.text, "answer_start": answer.start}
-                    ],
-                }
+    without = 0
+    for number, question, page in progress.bar(
+        iterable=pages, desc="converting questions"
+    ):
+        where = f"{path}: question {number}"
+        if os.path.isabs(page) or ".." in page.split("/"):
+            raise errors.InputError(
+                f"{where}: the page {page!r} is outside of the evidence"
             )
-    if pages and len(missing) == pages:
+        file = os.path.join(evidence_dir, page)
+        if not file_system.is_file(file):
+            file = os.path.join(evidence_dir, names.get(_folded(page), ""))
+        if not file_system.is_file(file):
+            missing.append(f"{where}: {page or 'a page without a name'}")
+            continue
+        data = file_system.read(file)
+        text = data.decode("utf-8", "ignore")
+        if lost := len(data) - len(text.encode()):
+            dropped.add(f"{page}: {lost} bytes")
+        context = first_words(unicodedata.normalize("NFC", text), max_words)
+        answer = find_answer(context, question.Answer)
+        if answer is None:
+            without += 1
+            continue
+        name = f"{question.QuestionId}--{page}"
+        if name in ids:
+            raise errors.InputError(f"{where}: {name} occurs twice")
+        ids.add(name)
+        paragraphs.setdefault(page, {"context": context, "qas": []})
+        paragraphs[page]["qas"].append(
+            {
+                "id": name,
+                "question": question.Question,
+                "answers": [
+                    {"text": answer.text, "answer_start": answer.start}
+                ],
+            }
+        )
+    if pages and len(missing) == len(pages):
         raise errors.InputError(
-            f"--evidence_dir={evidence_dir}: none of the {pages} pages that "
-            f"{path} names exists"
+            f"--evidence_dir={evidence_dir}: none of the {len(pages)} pages "
+            f"that {path} names exists"
         )
     if not ids:
         raise errors.InputError(
             f"{path}: none of {len(questions)} questions has its answer in the "
-            f"beginning of one of their {pages} pages"
+            f"beginning of one of their {len(pages)} pages"
         )
     if missing:
-        logging.warning(
-            "missing pages: %s", dataset.listing(missing, list_all=False)
-        )
-    if evidence.dropped:
+        logging.warning("missing pages: %s", errors.listed(missing))
+    if dropped:
         logging.warning(
             "%d page(s) have bytes that are not UTF-8, which are dropped: %s",
-            len(evidence.dropped),
-            dataset.listing([*evidence.dropped.items()], list_all=False),
+            len(dropped),
+            errors.listed(sorted(dropped)),
         )
-    counts = Counts(len(questions), pages, len(missing), without, len(ids))
-    squad = {"version": "TriviaQA", "data": list(articles.values())}
-    return squad, counts
+    counts = Counts(len(questions), len(pages), len(missing), without, len(ids))
+    articles = [
+        {
+            "title": page.removesuffix(".txt").replace("_", " "),
+            "paragraphs": [paragraph],
+        }
+        for page, paragraph in paragraphs.items()
+    ]
+    return {"version": "TriviaQA", "data": articles}, counts
+
+
+def _folded(name: str) -> str:
+    """Returns a page's name for comparison in any case and Unicode form."""
+    return unicodedata.normalize("NFD", name).lower()
 
 
 def to_json(squad: dict[str, Any]) -> str:
@@ -157,22 +206,16 @@ def first_words(text: str, count: int) -> str:
     return text[:end]
 
 
-def find_answer(context: str, answer: dict[str, Any]) -> dataset.Answer | None:
+def find_answer(context: str, answer: Aliases) -> dataset.Answer | None:
     """Returns the first occurrence of one of TriviaQA's aliases, if any.
 
     Normalized aliases lack articles ("who" for "The Who"). They are searched
     only if no original alias is found.
     """
-    for prefix in ("", "Normalized"):
-        texts = [answer.get(f"{prefix}Value")]
-        listed = answer.get(f"{prefix}Aliases")
-        texts += listed if isinstance(listed, list) else []
-        occurrence = find_alias(
-            context, [x for x in texts if isinstance(x, str)]
-        )
-        if occurrence is not None:
-            return occurrence
-    return None
+    normalized = [answer.NormalizedValue, *(answer.NormalizedAliases or ())]
+    return find_alias(
+        context, [answer.Value, *(answer.Aliases or ())]
+    ) or find_alias(context, normalized)
 
 
 def find_alias(context: str, aliases: Sequence[str]) -> dataset.Answer | None:
@@ -205,67 +248,6 @@ def find_alias(context: str, aliases: Sequence[str]) -> dataset.Answer | None:
     # The first one, and of several there the longest.
     first, last = min(spans, key=lambda span: (span[0], -span[1]))
     return dataset.Answer(context[first:last], first)
-
-
-def _pages(where: str, question: Any) -> Iterator[str | None]:
-    """Yields the names of a question's pages, each once; None if unnamed."""
-    for name, kind in _FIELDS.items():
-        _get(where, question, name, kind)
-    names = set()
-    for page in question["EntityPages"]:
-        file = page.get("Filename") if isinstance(page, dict) else None
-        if not isinstance(file, str) or not file:
-            yield None
-            continue
-        if os.path.isabs(file) or ".." in file.split("/"):
-            raise errors.InputError(
-                f"{where}: the page {file!r} is outside of the evidence"
-            )
-        if file not in names:
-            names.add(file)
-            yield file
-
-
-def _get(where: str, values: Any, name: str, kind: type) -> Any:
-    """Returns a value of a JSON object after checking its type."""
-    value = values.get(name) if isinstance(values, dict) else None
-    if not isinstance(value, kind):
-        names: dict[Any, str] = {list: "list", str: "text", dict: "object"}
-        raise errors.InputError(f"{where}: has no {names[kind]} {name!r}")
-    return value
-
-
-class _Evidence:
-    """A directory of pages; names may differ in case and Unicode form."""
-
-    def __init__(self, folder: str):
-        self._folder = folder
-        self.dropped: dict[str, str] = {}  # Page -> "3 bytes".
-
-    def read(self, page: str) -> str | None:
-        """Returns a page's text in NFC, None if there is no such file."""
-        path = os.path.join(self._folder, page)
-        if not file_system.is_file(path):
-            other = self._names.get(_folded(page), page)
-            path = os.path.join(self._folder, other)
-        if not file_system.is_file(path):
-            return None
-        data = file_system.read(path)
-        text = data.decode("utf-8", "ignore")
-        if dropped := len(data) - len(text.encode()):
-            self.dropped[page] = f"{dropped} bytes"
-        return unicodedata.normalize("NFC", text)
-
-    @functools.cached_property
-    def _names(self) -> dict[str, str]:
-        if not file_system.is_folder(self._folder):
-            return {}
-        names = sorted(file_system.entries(self._folder))
-        return {_folded(name): name for name in names}
-
-
-def _folded(name: str) -> str:
-    return unicodedata.normalize("NFD", name).lower()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -166,8 +166,11 @@ def test_rows_of_a_test_set_without_answers_are_not_unanswerable(tmp_path):
     [
         ('{"data": [\n{,', "a.json:2: not JSON"),
         ("[]", "contains no questions"),
-        ('{"data": [{}]}', "object 1 of its data: .*`paragraphs`"),
-        ('[{"paragraphs": [{"qas": []}]}]', r"`context` - at `\$.paragraphs"),
+        ('{"data": [{}]}', "object 1 of its data: .* field paragraphs"),
+        (
+            '[{"paragraphs": [{"qas": []}]}]',
+            r"data: paragraphs\[0\]: .*context",
+        ),
     ],
     ids=["json", "empty", "paragraphs", "context"],
 )
@@ -180,12 +183,12 @@ def test_a_file_of_another_form_is_refused(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("qas", "message"),
     [
-        ([{"question": "?"}], r"`id` - at `\$.paragraphs\[0\].qas\[0\]`"),
+        ([{"question": "?"}], r"paragraphs\[0\].qas\[0\]: .* field id"),
         ([qa("x"), qa("x")], "question 'x': the id occurs a second time"),
-        ([qa("x", [("a", "b")])], r"`str` - at .*answers\[0\].answer_start"),
-        ([qa("x", [("a", True)])], r"`bool` - at .*answers\[0\].answer_start"),
-        ([qa("x", [("a\ud800", 1)])], r"object 1 of its data: .*'.ud800'"),
-        ([qa("x", is_impossible=0)], r"`bool`, got `int`"),
+        ([qa("x", [("a", "b")])], r"answers\[0\].answer_start: .* got str"),
+        ([qa("x", [("a", True)])], r"answers\[0\].answer_start: .* got bool"),
+        ([qa("x", [("a\ud800", 1)])], r"object 1 of its data: .* Unicode"),
+        ([qa("x", is_impossible=0)], r"expected bool.*, got int"),
     ],
     ids=["id", "twice", "start", "truth", "half", "impossible"],
 )

@@ -86,7 +86,7 @@ def test_lists_are_the_released_ones_to_the_last_digit(version):
 
 def test_questions_are_decoded_together_or_apart(monkeypatch):
     together = decode(version_2_with_negative=True)
-    monkeypatch.setattr(decoding, "_CHUNK", 2)
+    monkeypatch.setattr(answering, "_CHUNK", 2)
     assert decode(version_2_with_negative=True) == together
 
 

@@ -23,13 +23,11 @@ def questions(*rows, impossible=None):
             text="?",
             context="",
             answers=[dataset.Answer(text, 0) for text in answers],
-            is_impossible=not answers,
+            is_impossible=not answers if impossible else None,
         )
         for number, answers in rows
     ]
-    return dataset.QuestionSet(
-        path="f", questions=made, has_impossible=bool(impossible)
-    )
+    return dataset.QuestionSet.of("f", made)
 
 
 def test_case_marks_articles_and_spacing_do_not_count():

@@ -204,7 +204,7 @@ def test_the_report_shows_right_and_wrong_answers(make):
 
 def test_questions_that_cannot_be_learned_are_named(make, caplog):
     task = make("cat")
-    question = task.question_sets["dev"].questions[0]
+    question = task.sets["dev"].questions[0]
     blank = question._replace(id="blank", context="\u200b", span=(0, 1))
     wide = question._replace(id="wide", context="a \u200b", span=(2, 3))
     good = question._replace(id="good", span=(0, 3))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from data.tokenization import plain_wordpiece, vocabulary
-from tasks.squad import answering, decoding, settings, windowing
+from tasks.squad import answering, settings, windowing
 
 GOLDEN = json.loads(
     (
@@ -42,21 +42,23 @@ def tokens(window, first, last):
 def test_windows_are_the_released_ones_token_for_token():
     pairs = [(c, q) for c in GOLDEN["contexts"] for q in GOLDEN["questions"]]
     found = [cut(*pair) for pair in pairs]
-    table = decoding.Windows.of(found)
-    best = windowing.max_context(table.questions, table.starts, table.lengths)
-    best = np.split(best, np.cumsum(table.lengths)[:-1])
-    flat = [window for windows in found for window in windows]
-    for i, (window, golden) in enumerate(
-        zip(flat, GOLDEN["windows"], strict=True)
+    flat = [
+        (i, window) for i, windows in enumerate(found) for window in windows
+    ]
+    best = windowing.max_context(
+        *np.array([(i, x.start, x.length) for i, x in flat]).T
+    )
+    for row, (question, window), golden in zip(
+        best, flat, GOLDEN["windows"], strict=True
     ):
         assert window.ids == golden["input_ids"]
         assert window.segment_ids == golden["segment_ids"]
-        assert table.questions[i] == golden["question"]
+        assert question == golden["question"]
         part = slice(window.start, window.start + window.length)
-        words = window.document.words[part].tolist()
+        words = window.document.word_numbers[part].tolist()
         numbered = [[window.offset + j, word] for j, word in enumerate(words)]
         assert numbered == golden["words"]
-        positions = (window.offset + np.flatnonzero(best[i])).tolist()
+        positions = (window.offset + np.flatnonzero(row)).tolist()
         assert positions == golden["max_context"]
 
 
@@ -91,16 +93,15 @@ def test_every_token_has_most_context_in_exactly_one_window():
             for window in slow_windows(count, room, 5)
         ]
     ).T
-    flat = windowing.max_context(numbers, starts, lengths)
-    rows = np.repeat(np.arange(len(starts)), lengths)
-    first = np.repeat(np.cumsum(lengths) - lengths, lengths)
-    positions = starts[rows] + np.arange(len(flat)) - first
-    found = sorted(zip(numbers[rows][flat], positions[flat], strict=True))
+    best = windowing.max_context(numbers, starts, lengths)
+    rows, columns = np.nonzero(best)
+    positions = starts[rows] + columns
+    found = sorted(zip(numbers[rows], positions, strict=True))
     assert found == [
         (i, p) for i, n in enumerate((50, 9, 33)) for p in range(n)
     ]
-    for row in np.flatnonzero(flat):
-        question, position = numbers[rows[row]], positions[row]
+    for row, position in zip(rows, positions, strict=True):
+        question = numbers[row]
         scores = {
             i: min(position - s, s + n - 1 - position) + 0.01 * n
             for i, (q, s, n) in enumerate(
@@ -108,7 +109,7 @@ def test_every_token_has_most_context_in_exactly_one_window():
             )
             if q == question and s <= position < s + n
         }
-        assert scores[rows[row]] == max(scores.values())
+        assert scores[row] == max(scores.values())
 
 
 @pytest.mark.parametrize(
