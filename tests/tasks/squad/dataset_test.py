@@ -142,7 +142,7 @@ def test_the_rows_of_hugging_faces_datasets_are_read(tmp_path, form):
         [dataset.Answer("text", 5)],
         [],
     ]
-    assert [x.is_impossible for x in found.questions] == [False, True]
+    assert [x.is_impossible for x in found.questions] == [None, True]
     assert found.has_impossible
     rows[0]["answers"]["answer_start"].append(1)
     save()

@@ -201,18 +201,16 @@ def test_unusable_files_are_named(tmp_path, capsys):
     with pytest.raises(errors.InputError, match="'1' has no answer to compare"):
         metrics.evaluate(questions(("1", [])), {"1": "x"})
     path = tmp_path / "p.json"
+    data = write_question(tmp_path)
     for text, message in (
-        ("[]", "must hold one JSON object"),
-        ('{"1": 2}', "value of '1' must be text"),
+        ("[]", "p.json: expected object, got array"),
+        ('{"1": 2}', "expected str, got int"),
         ("{", "malformed JSON"),
-        ('{"1": ' + "1" * 5000 + "}", "malformed JSON"),
     ):
         path.write_text(text)
-        with pytest.raises(errors.InputError, match=message):
-            metrics.read_json(str(path), str)
+        assert metrics.main([str(data), str(path)]) == 2
+        assert message in capsys.readouterr().err
     assert metrics.main(["only one"]) == 2
-    assert metrics.main([str(path), str(path)]) == 2
-    assert "not JSON" in capsys.readouterr().err
     assert metrics.main([*[str(path)] * 3, "high"]) == 2
     assert "THRESHOLD: 'high' is no number" in capsys.readouterr().err
 
