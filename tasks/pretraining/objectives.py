@@ -18,7 +18,7 @@ each other and count as if each had its own row.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from keras import ops
 
@@ -26,13 +26,6 @@ from modeling import losses
 
 OBJECTIVES = ("masked_lm_and_next_sentence", "masked_lm", "left_to_right")
 _NEIGHBORS = (slice(None, -1), slice(1, None))
-
-
-class LanguageModelTargets(NamedTuple):
-    """The targets of the masked-LM head."""
-
-    ids: Any  # int32 [B, P]
-    weights: Any  # float32 [B, P]
 
 
 def unmasked_ids(features: Mapping[str, Any]) -> Any:
@@ -56,14 +49,16 @@ def unmasked_ids(features: Mapping[str, Any]) -> Any:
     return features["input_ids"] * (1 - is_masked) + originals
 
 
-def next_token_targets(features: Mapping[str, Any]) -> LanguageModelTargets:
-    """Returns the token that follows each of the first S - 1 positions."""
+def next_token_targets(features: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Returns the token that follows each of the first S - 1 positions.
+
+    Returns:
+      Ids int32 and weights float32, [B, S - 1] each.
+    """
     current, following = (features["input_mask"][:, x] for x in _NEIGHBORS)
     # Packed instances are numbered; none predicts the first token of the next.
     is_next = ops.logical_and(following > 0, ops.equal(current, following))
-    return LanguageModelTargets(
-        unmasked_ids(features)[:, 1:], ops.cast(is_next, "float32")
-    )
+    return unmasked_ids(features)[:, 1:], ops.cast(is_next, "float32")
 
 
 class PretrainingObjective:
@@ -98,7 +93,7 @@ class PretrainingObjective:
 
     def loss_weights(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the weight of each loss term, from the batch alone."""
-        weights = {"masked_lm_loss": ops.sum(self._targets(features).weights)}
+        weights = {"masked_lm_loss": ops.sum(self._targets(features)[1])}
         if self.predicts_next_sentence:
             weights["next_sentence_loss"] = ops.sum(_pair_weights(features))
         return weights
@@ -120,15 +115,9 @@ class PretrainingObjective:
         targets = self._targets(features)
         outputs = self.outputs(model, features, dropout_seed)
         logits = outputs.masked_lm_logits
-        terms = {
-            "masked_lm_loss": losses.masked_lm(
-                logits, targets.ids, targets.weights
-            )
-        }
+        terms = {"masked_lm_loss": losses.masked_lm(logits, *targets)}
         metrics = {
-            "masked_lm_accuracy": losses.masked_lm_accuracy(
-                logits, targets.ids, targets.weights
-            )
+            "masked_lm_accuracy": losses.masked_lm_accuracy(logits, *targets)
         }
         if self.predicts_next_sentence:
             labels = features["next_sentence_labels"]
@@ -169,15 +158,12 @@ class PretrainingObjective:
             inputs["masked_lm_positions"] = features["masked_lm_positions"]
         return inputs
 
-    def _targets(self, features: Mapping[str, Any]) -> LanguageModelTargets:
+    def _targets(self, features: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Returns the ids and the weights of the masked-LM head, [B, P]."""
+        ids, weights = features["masked_lm_ids"], features["masked_lm_weights"]
         if self.is_left_to_right:
-            targets = next_token_targets(features)
-        else:
-            targets = LanguageModelTargets(
-                features["masked_lm_ids"], features["masked_lm_weights"]
-            )
-        weights = targets.weights * _example_weights(features)[:, None]
-        return LanguageModelTargets(targets.ids, weights)
+            ids, weights = next_token_targets(features)
+        return ids, weights * _example_weights(features)[:, None]
 
 
 def _example_weights(features: Mapping[str, Any]) -> Any:

@@ -73,32 +73,30 @@ def _refuse_other_tokenizers(paths: list[str]) -> None:
 
 
 def _warn_of_overlap(input_file: list[str], eval_file: list[str]) -> None:
-    """Logs a warning if held-out shards are trained on."""
-    both = set(map(file_system.real, input_file)).intersection(
-        map(file_system.real, eval_file)
-    )
-    texts, held_out = (
-        {
-            (text["blake2b"], text["file"])
-            for described in manifest.find(paths).values()
-            for text in described.job.get("input_files", ())
-        }
+    """Logs a warning if held-out shards or texts are trained on."""
+    (shards, texts), (held_out, held_out_texts) = (
+        (
+            set(map(file_system.real, paths)),
+            {
+                (text["blake2b"], text["file"])
+                for described in manifest.find(paths).values()
+                for text in described.job.get("input_files", ())
+            },
+        )
         for paths in (input_file, eval_file)
     )
-    if both:
-        logging.warning(
-            "--eval_file: %d of %d shards are also --input_file, so metrics "
-            "are not those of held-out text: %s",
-            len(both),
-            len(eval_file),
-            min(both),
+    if both := shards & held_out:
+        what = f"{len(both)} of {len(eval_file)} shards are also --input_file"
+    elif common := texts & held_out_texts:
+        what = (
+            "some of these shards were made from the same text as --input_file "
+            f"({min(common)[1]})"
         )
-    elif texts & held_out:
-        logging.warning(
-            "--eval_file: some of these shards were made from the same text "
-            "as --input_file (%s), so metrics are not those of held-out text",
-            min(texts & held_out)[1],
-        )
+    else:
+        return
+    logging.warning(
+        "--eval_file: %s, so metrics are not those of held-out text", what
+    )
 
 
 def _find_files(patterns: str, flag: str) -> list[str]:
@@ -135,36 +133,24 @@ def find_tokenizer(
     Raises:
       InputError: the manifest has another do_lower_case.
     """
-    manifests = manifest.find(paths)
-    if not manifests:
-        return _tokenizer_without_manifest(
-            vocab_file, do_lower_case, init_checkpoint
+    if manifests := manifest.find(paths):
+        path = min(manifests)
+        made_with = manifests[path]
+        manifest_lower = made_with.tokenizer.get("do_lower_case")
+        if do_lower_case not in (None, manifest_lower):
+            raise errors.InputError(
+                f"--do_lower_case={do_lower_case}: {path} was made with "
+                f"--do_lower_case={manifest_lower}"
+            )
+        if vocab_file is None:
+            folder = os.path.dirname(path)
+            vocab_file = os.path.join(folder, made_with.vocabulary["file"])
+            if not file_system.exists(vocab_file):
+                return None
+        switches: dict[Any, Any] = {**made_with.tokenizer}
+        return plain_wordpiece.PlainTokenizer(
+            vocabulary.Vocabulary.from_file(vocab_file), **switches
         )
-    path = min(manifests)
-    made_with = manifests[path]
-    manifest_lower = made_with.tokenizer.get("do_lower_case")
-    if do_lower_case not in (None, manifest_lower):
-        raise errors.InputError(
-            f"--do_lower_case={do_lower_case}: {path} was made with "
-            f"--do_lower_case={manifest_lower}"
-        )
-    if vocab_file is None:
-        folder = os.path.dirname(path)
-        vocab_file = os.path.join(folder, made_with.vocabulary["file"])
-        if not file_system.exists(vocab_file):
-            return None
-    switches: dict[Any, Any] = {**made_with.tokenizer}
-    return plain_wordpiece.PlainTokenizer(
-        vocabulary.Vocabulary.from_file(vocab_file), **switches
-    )
-
-
-def _tokenizer_without_manifest(
-    vocab_file: str | None,
-    do_lower_case: bool | None,
-    init_checkpoint: str | None,
-) -> wordpiece.Tokenizer | None:
-    """Returns the tokenizer of --vocab_file; None without that flag."""
     if vocab_file is None:
         if do_lower_case is not None:
             raise errors.InputError(
@@ -265,16 +251,15 @@ class ShardSet:
         manifests = manifest.find(self.paths)
         # Jobs list their input files, which may be many: each job is converted
         # to JSON once, not once per shard.
-        jobs = {
-            id(described): json.dumps(described.job, sort_keys=True)
-            for described in manifests.values()
-        }
+        jobs = {id(x): x.job for x in manifests.values()}
+        texts = {k: json.dumps(x, sort_keys=True) for k, x in jobs.items()}
         digest = hashlib.sha256()
         for number, path in enumerate(self.paths):
-            if path in manifests:
-                text = jobs[id(manifests[path])]
-            else:
-                text = str(file_system.size(path))
+            text = (
+                str(file_system.size(path))
+                if path not in manifests
+                else (texts[id(manifests[path])])
+            )
             digest.update(((", " if number else "[") + text).encode())
         digest.update(b"]")
         return digest.hexdigest()[:16]
@@ -302,17 +287,23 @@ def open_phases(
     tokenizer: wordpiece.Tokenizer | None,
     *,
     has_pairs: bool = True,
+    redraws: bool = False,
 ) -> list[Phase]:
     """Finds and checks the shards of every phase.
 
-    Without "eval_file" in `shards`, evaluations read the training shards. With
-    has_pairs=False, next-sentence labels are not required and not read.
+    Args:
+      shards: flag -> paths. Without "eval_file", evaluations read the training
+        shards.
+      specs: the phases.
+      config: hyperparameters of the model.
+      tokenizer: tokenizer of the shards; None if it is not known.
+      has_pairs: whether next-sentence labels are required and read.
+      redraws: whether masks are drawn anew.
 
     Raises:
       InputError: shards do not fit each other or the run.
     """
     phases = []
-    opened: dict[tuple[str, Lengths], ShardSet] = {}
     for spec in specs:
         if spec.max_seq_length > config.max_position_embeddings:
             flag = f"--max_seq_length={spec.max_seq_length}"
@@ -324,37 +315,22 @@ def open_phases(
             )
         sets = {}
         for flag, paths in shards.items():
-            if spec.max_predictions_per_seq is None:
-                paths, lengths = _of_length(flag, paths, spec.max_seq_length)
+            length, predictions = spec[1:]
+            if predictions is None:
+                paths, lengths = _of_length(flag, paths, length)
             else:
-                lengths = Lengths(
-                    spec.max_seq_length, spec.max_predictions_per_seq
-                )
-            if (flag, lengths) not in opened:
-                opened[flag, lengths] = _open_set(
-                    flag, paths, lengths, config, tokenizer, has_pairs
-                )
-            sets[flag] = opened[flag, lengths]
-        train = sets["input_file"]
+                lengths = Lengths(length, predictions)
+            sets[flag] = _open_set(
+                flag, paths, lengths, config, tokenizer, has_pairs
+            )
+        train, masks = sets["input_file"], None
+        if redraws:
+            masks = dynamic_masks.of_shards(
+                train.paths, lengths.max_predictions_per_seq, tokenizer
+            )
         held_out = sets.get("eval_file", train)
-        phases.append(Phase(spec.num_steps, lengths, train, held_out))
-    if any(spec.max_predictions_per_seq is None for spec in specs):
-        _warn_of_unused(shards, {spec.max_seq_length for spec in specs})
+        phases.append(Phase(spec.num_steps, lengths, train, held_out, masks))
     return phases
-
-
-def _warn_of_unused(shards: dict[str, list[str]], used: set[int]) -> None:
-    """Logs a warning of shards whose length no phase has."""
-    for flag, paths in shards.items():
-        lengths = [x.max_seq_length for x in _lengths(paths).values()]
-        for length, count in sorted(collections.Counter(lengths).items()):
-            if length not in used:
-                logging.warning(
-                    "--%s: no phase uses its %d shard(s) of sequence length %d",
-                    flag,
-                    count,
-                    length,
-                )
 
 
 def _of_length(
@@ -375,6 +351,13 @@ def _of_length(
             f"--{flag}: shards of sequence length {max_seq_length} differ in "
             f"their predictions per sequence: {sorted(predictions)}"
         )
+    logging.info(
+        "--%s: %d of %d shards have the sequence length %d",
+        flag,
+        len(matching),
+        len(paths),
+        max_seq_length,
+    )
     return matching, lengths[matching[0]]
 
 

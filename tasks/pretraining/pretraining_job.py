@@ -1,15 +1,13 @@
 """Trains and evaluates a pre-training model, and reports on it.
 
 run(flags)
-  open_job              checks the files and opens the devices
+  PretrainingJob        checks the files and opens the devices
   PretrainingJob.train  all phases; the model
   PretrainingJob.evaluate_model   the held-out records of the last phase
   PretrainingJob.write_pages      the report and the model card
 """
 
-import dataclasses
 import functools
-import itertools
 import math
 import os
 import re
@@ -18,19 +16,17 @@ from typing import Any
 
 from absl import logging
 
-from data.tokenization import wordpiece
 from finetuning import devices as devices_lib
 from finetuning import learner, pages, record, report
 from foundation import atomic, config_flags, file_system, progress
 from modeling import models
 from tasks.pretraining import (
-    dynamic_masks,
     objectives,
     pretraining_data,
     pretraining_report,
     settings,
 )
-from training import feed, inference, loop, metric_writer, throughput
+from training import inference, loop, metric_writer, throughput
 from training import strategy as strategies
 from weights import model_directory, pretrained
 
@@ -40,8 +36,12 @@ _RESULTS = "eval_results.txt"
 
 
 def run(flags: settings.PretrainingFlags) -> None:
-    """Trains, saves and evaluates a model, as the flags say."""
-    job = open_job(flags)
+    """Trains, saves and evaluates a model, as the flags say.
+
+    Raises:
+      InputError: files do not fit together, or output_dir has another model.
+    """
+    job = PretrainingJob(flags)
     step, values, warning = 0, None, None
     if flags.do_train:
         step = job.train()
@@ -54,94 +54,76 @@ def run(flags: settings.PretrainingFlags) -> None:
         logging.warning("%s", warning)
 
 
-def open_job(flags: settings.PretrainingFlags) -> "PretrainingJob":
-    """Checks the flags against the files, and opens the devices.
-
-    Raises:
-      InputError: files do not fit together, or output_dir has another model.
-    """
-    config = pretrained.read_config(flags.bert_config_file)
-    model_directory.check_output_dir(flags.output_dir, config)
-    if flags.do_train:
-        model_directory.check_not_the_start(
-            flags.output_dir, flags.init_checkpoint
-        )
-    shards = pretraining_data.find_shards(flags.input_file, flags.eval_file)
-    # Before the first record is read, which initializes the devices.
-    devices = devices_lib.open_devices(flags.devices, flags.output_dir)
-    tokenizer = pretraining_data.find_tokenizer(
-        shards["input_file"],
-        flags.vocab_file,
-        flags.do_lower_case,
-        flags.init_checkpoint,
-    )
-    phases = pretraining_data.open_phases(
-        shards,
-        flags.phase_specs,
-        config,
-        tokenizer,
-        has_pairs=flags.objective == "masked_lm_and_next_sentence",
-    )
-    if flags.dynamic_masking:
-        phases = [
-            phase._replace(
-                masks=dynamic_masks.of_shards(
-                    phase.train.paths,
-                    phase.lengths.max_predictions_per_seq,
-                    tokenizer,
-                )
-            )
-            for phase in phases
-        ]
-    devices.check_batch_sizes(eval_batch_size=flags.eval_batch_size)
-    if flags.do_train:
-        devices.check_batch_sizes(
-            flags.loop.gradient_accumulation_steps,
-            train_batch_size=flags.train_batch_size,
-        )
-    objective = objectives.PretrainingObjective(
-        flags.objective, flags.next_sentence_loss_weight
-    )
-    with devices.strategy.scope():
-        model = models.PretrainingModel(
-            config,
-            attention=objective.attention,
-            next_sentence=objective.predicts_next_sentence,
-            recompute=flags.loop.recompute,
-            seed=flags.random_seed,
-            dtype=devices.dtype_policy,
-        )
-    is_writer = devices.is_chief and not flags.loop.dry_run
-    return PretrainingJob(
-        flags=flags,
-        devices=devices,
-        objective=objective,
-        model=model,
-        tokenizer=tokenizer,
-        phases=phases,
-        journal=record.RunRecord(flags.output_dir, is_chief=is_writer),
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PretrainingJob(loop.Hooks):
     """A model, its objective and the records to train and evaluate it on."""
 
-    flags: settings.PretrainingFlags
-    devices: devices_lib.Devices
-    objective: objectives.PretrainingObjective
-    model: Any  # Made in the strategy's scope, with random weights.
-    tokenizer: wordpiece.Tokenizer | None  # None if it is not known.
-    phases: Sequence[pretraining_data.Phase]
-    journal: record.RunRecord
     # Of the model card.
     title = "pre-training on one's own text"
     datasets = labels = ()
 
+    def __init__(self, flags: settings.PretrainingFlags):
+        """Checks the flags against the files, and opens the devices."""
+        self.flags = flags
+        config = pretrained.read_config(flags.bert_config_file)
+        model_directory.check_output_dir(flags.output_dir, config)
+        if flags.do_train:
+            model_directory.check_not_the_start(
+                flags.output_dir, flags.init_checkpoint
+            )
+        shards = pretraining_data.find_shards(flags.input_file, flags.eval_file)
+        # Before the first record is read, which initializes the devices.
+        self.devices = devices_lib.open_devices(flags.devices, flags.output_dir)
+        self.tokenizer = pretraining_data.find_tokenizer(
+            shards["input_file"],
+            flags.vocab_file,
+            flags.do_lower_case,
+            flags.init_checkpoint,
+        )
+        self.objective = objectives.PretrainingObjective(
+            flags.objective, flags.next_sentence_loss_weight
+        )
+        self.phases = pretraining_data.open_phases(
+            shards,
+            flags.phase_specs,
+            config,
+            self.tokenizer,
+            has_pairs=self.objective.predicts_next_sentence,
+            redraws=flags.dynamic_masking,
+        )
+        self.devices.check_batch_sizes(eval_batch_size=flags.eval_batch_size)
+        if flags.do_train:
+            self.devices.check_batch_sizes(
+                flags.loop.gradient_accumulation_steps,
+                train_batch_size=flags.train_batch_size,
+            )
+        with self.devices.strategy.scope():
+            self.model = models.PretrainingModel(
+                config,
+                attention=self.objective.attention,
+                next_sentence=self.objective.predicts_next_sentence,
+                recompute=flags.loop.recompute,
+                seed=flags.random_seed,
+                dtype=self.devices.dtype_policy,
+            )
+        self.journal = record.RunRecord(
+            flags.output_dir,
+            is_chief=self.devices.is_chief and not flags.loop.dry_run,
+        )
+        self._evaluator = inference.Evaluator(
+            self.objective, self.model, strategy=self.devices.strategy
+        )
+        # The held-out batches of each phase, which have one pipeline each.
+        self._held_out_batches = [
+            phase.held_out.eval_batches(flags.eval_batch_size)
+            for phase in self.phases
+        ]
+        # The last evaluation, by the phase of its data and its step.
+        self._evaluated: dict[tuple[int, int], Mapping[str, float]] = {}
+
     @property
     def pipeline_tag(self) -> str:
         """The Hub's name of what the model does."""
-        is_causal = self.objective.name == "left_to_right"
+        is_causal = self.objective.is_left_to_right
         return "text-generation" if is_causal else "fill-mask"
 
     def train(self) -> int:
@@ -227,15 +209,14 @@ class PretrainingJob(loop.Hooks):
         if phase.masks is not None:
             make_batches = phase.masks.batches(make_batches, order[1])
         length = phase.lengths.max_seq_length
-        weights = [
-            math.prod(x.shape)
-            for x in self.model.variables
-            if "embeddings" not in x.path
-        ]
         speed = throughput.Throughput(
             tokens=length,
             flops=throughput.training_flops(
-                sum(weights),
+                sum(
+                    math.prod(x.shape)
+                    for x in self.model.variables
+                    if "embeddings" not in x.path
+                ),
                 length,
                 num_layers=config.num_hidden_layers,
                 hidden_size=config.hidden_size,
@@ -273,7 +254,7 @@ class PretrainingJob(loop.Hooks):
         """Returns predictions of held-out masked words; see loop.Hooks."""
         if (
             self.tokenizer is None
-            or self.objective.name == "left_to_right"
+            or self.objective.is_left_to_right
             or self.devices.is_multi_worker
             or strategies.is_tpu(self.devices.strategy)
         ):
@@ -283,23 +264,6 @@ class PretrainingJob(loop.Hooks):
             self.phases[phase].held_out,
             self.tokenizer.vocabulary,
         )
-
-    @functools.cached_property
-    def _evaluator(self) -> inference.Evaluator:
-        return inference.Evaluator(
-            self.objective, self.model, strategy=self.devices.strategy
-        )
-
-    @functools.cached_property
-    def _held_out_batches(self) -> list[feed.MakeBatches]:
-        """The held-out batches of each phase, which have one pipeline each."""
-        size = self.flags.eval_batch_size
-        return [phase.held_out.eval_batches(size) for phase in self.phases]
-
-    @functools.cached_property
-    def _evaluated(self) -> dict[tuple[int, int], Mapping[str, float]]:
-        """The last evaluation, by the phase of its data and its step."""
-        return {}
 
     def _num_batches(self, records: pretraining_data.ShardSet) -> int:
         """Returns how many batches of a set an evaluation reads."""
@@ -316,23 +280,23 @@ class PretrainingJob(loop.Hooks):
 
         The same weights are evaluated once.
         """
-        if (phase, step) in self._evaluated:
-            return self._evaluated[phase, step]
-        held_out = self.phases[phase].held_out
-        most = self._num_batches(held_out)
-        try:
-            values = self._evaluator(
-                self._held_out_batches[phase], max_steps=most, num_batches=most
-            )
-        except loop.DAMAGED:
-            held_out.check_records()  # Names a damaged record.
-            raise
-        # The exponential of a larger loss would overflow.
-        perplexity = math.exp(min(values["masked_lm_loss"], 700.0))
-        values = {**values, "masked_lm_perplexity": perplexity}
-        self._evaluated.clear()
-        self._evaluated[phase, step] = values
-        return values
+        if (phase, step) not in self._evaluated:
+            held_out = self.phases[phase].held_out
+            most = self._num_batches(held_out)
+            try:
+                values = self._evaluator(
+                    self._held_out_batches[phase],
+                    max_steps=most,
+                    num_batches=most,
+                )
+            except loop.DAMAGED:
+                held_out.check_records()  # Names a damaged record.
+                raise
+            # The exponential of a larger loss would overflow.
+            perplexity = math.exp(min(values["masked_lm_loss"], 700.0))
+            values = {**values, "masked_lm_perplexity": perplexity}
+            self._evaluated = {(phase, step): values}
+        return self._evaluated[phase, step]
 
     def evaluate_model(self) -> tuple[int, dict[str, float]]:
         """Evaluates the trained model, else the weights of --init_checkpoint.
@@ -386,7 +350,7 @@ class PretrainingJob(loop.Hooks):
             return None
         pages.write_card(self.journal, self, self)
         constant = {}
-        if self.objective.name != "left_to_right":
+        if not self.objective.is_left_to_right:
             constant = pretraining_data.baseline(
                 last.held_out,
                 flags.eval_batch_size,
@@ -395,14 +359,15 @@ class PretrainingJob(loop.Hooks):
         is_held_out = last.held_out is not last.train
         given = config_flags.given(flags)
         others = config_flags.flat_values(flags)
-        others = {name: x for name, x in others.items() if name not in given}
         path = self.phases[0].train.paths[0]
         name = re.sub(r"-\d+-of-\d+|\.tf_?record", "", os.path.basename(path))
         folder = os.path.basename(os.path.dirname(path))
         return pretraining_report.write(
             flags.output_dir,
             title=f"Pre-training: {os.path.join(folder, name)}",
-            flags=report.flags(given, others),
+            flags=report.flags(
+                given, {k: x for k, x in others.items() if k not in given}
+            ),
             facts={
                 "layers": config.num_hidden_layers,
                 "hidden units": config.hidden_size,
@@ -421,11 +386,11 @@ class PretrainingJob(loop.Hooks):
 
     def _data(self, step: int) -> list[list[Any]]:
         """Returns the rows of the report's table of data."""
-        ends = itertools.accumulate(x.num_steps for x in self.phases)
-        done = [min(end, step) for end in (0, *ends)]
         rows: list[list[Any]] = []
-        for phase, first, end in zip(self.phases, done, done[1:], strict=False):
-            train, held_out, steps = phase.train, phase.held_out, end - first
+        for phase in self.phases:
+            train, held_out = phase.train, phase.held_out
+            steps = min(phase.num_steps, step)
+            step -= steps
             passes = steps * self.flags.train_batch_size / train.total
             sizes = len(train.paths), train.total
             rows.append(["training", phase.name, steps, *sizes, passes])

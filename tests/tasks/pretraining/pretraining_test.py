@@ -81,10 +81,10 @@ def test_masks_are_undone_exactly():
 
 
 def test_left_to_right_predicts_each_real_next_token():
-    targets = objectives.next_token_targets(FEATURES)
-    ids = ops.convert_to_numpy(targets.ids).tolist()
-    assert ids == [row[1:] for row in ORIGINAL]
-    weights = ops.convert_to_numpy(targets.weights)
+    ids, weights = map(
+        ops.convert_to_numpy, objectives.next_token_targets(FEATURES)
+    )
+    assert ids.tolist() == [row[1:] for row in ORIGINAL]
     assert weights.tolist() == [[1, 1, 1, 1, 1, 1, 0], [1] * 7]
 
 
