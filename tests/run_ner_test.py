@@ -246,7 +246,6 @@ BAD = {
         PREDICT | {"test_file": "odd.txt"},
         "odd.txt:1: tag 'I-ORG' of 'b' is none of",
     ),
-    "some_tags": (PREDICT | {"test_file": "mixed"}, "with tags and without"),
     "no_text": (PREDICT | {"text_file": "gone.txt"}, "gone.txt"),
     "text": (PREDICT | {"text_file": "latin.txt"}, "latin.txt:2: not UTF-8"),
     "empty_text": (PREDICT | {"text_file": "empty.txt"}, "no examples"),
@@ -260,9 +259,6 @@ def test_bad_input_is_one_line_and_exit_code_2(
     (root / "odd.txt").write_text("a x O\nb x I-ORG\n")
     (root / "latin.txt").write_bytes(b"a\n\xe9\n")
     (root / "empty.txt").write_text("")
-    (root / "mixed").mkdir(exist_ok=True)
-    (root / "mixed" / "a.txt").write_text("a O\n")
-    (root / "mixed" / "b.txt").write_text("a\n")
     files = ("data_dir", "train_file", "dev_file", "test_file", "text_file")
     flags = {k: root / v if v and k in files else v for k, v in flags.items()}
     if flags.get("init_checkpoint") == "trained":

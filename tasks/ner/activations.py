@@ -60,8 +60,31 @@ def nothing(features: Features, shape: Shape) -> np.ndarray:
 def in_memory(features: Features, shape: Shape, predict: Predict) -> np.ndarray:
     """Computes the activations [W, J, H] of windows."""
     values = np.zeros((_count(features), *shape), _DTYPE)
-    windowing.set_words(values, features, NAME, predict(features))
+    set_words(values, features, predict(features))
     return values
+
+
+def set_words(
+    values: np.ndarray,
+    features: Features,
+    batches: Iterable[Mapping[str, np.ndarray]],
+) -> None:
+    """Sets values [W, ...] of words to those of their first tokens.
+
+    Args:
+      values: to be set.
+      features: the windows, with `words` of windowing.Window.
+      batches: NAME [B, S, ...], and example_index [B], the windows.
+    """
+    is_first, splits = features.ragged["words"] > 0, features.row_splits
+    numbers = np.cumsum(is_first) - 1
+    for batch in batches:
+        rows, found = batch["example_index"], batch[NAME]
+        positions = splits[rows][:, None] + np.arange(found.shape[1])
+        is_word = positions < splits[rows + 1][:, None]
+        positions[~is_word] = 0
+        is_word &= is_first[positions]
+        values[numbers[positions[is_word]]] = found[is_word]
 
 
 def on_disk(
@@ -100,9 +123,7 @@ def on_disk(
     for begin in range(done, len(features), BLOCK):
         end = min(begin + BLOCK, len(features))
         part = _rows(features, begin, end)
-        windowing.set_words(
-            values[starts[begin] : starts[end]], part, NAME, predict(part)
-        )
+        set_words(values[starts[begin] : starts[end]], part, predict(part))
         values.flush()
         features_lib.write_sidecar(
             path, {"made_from": made_from, "windows": end}

@@ -21,10 +21,9 @@ correct. The scores are printed as by conlleval, which calls spans phrases:
                   LOC: precision:  88.23%; recall:  97.93%; FB1:  92.83  2039
 """
 
-import dataclasses
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -210,50 +209,44 @@ class Score(NamedTuple):
         return 2 * self.precision * self.recall / both if both else 0.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scores:
+class Scores(NamedTuple):
     """The counts of conlleval.
 
     Attributes:
       tokens: number of words.
       right: number of words with the correct tag.
-      by_type: scores of each type that is true or predicted, sorted by name.
+      true: number of true spans of each type.
+      found: number of predicted spans of each type.
+      correct: number of correct spans of each type.
     """
 
     tokens: int = 0
     right: int = 0
-    by_type: dict[str, Score] = dataclasses.field(default_factory=dict)
+    true: Mapping[str, int] = Counter()
+    found: Mapping[str, int] = Counter()
+    correct: Mapping[str, int] = Counter()
 
-    @classmethod
-    def from_counts(
-        cls, tokens: int, right: int, by_type: Mapping[str, Sequence[int]]
-    ) -> "Scores":
-        """Returns scores from the JSON of their dataclasses.asdict."""
-        scores = {kind: Score(*counts) for kind, counts in by_type.items()}
-        return cls(tokens=tokens, right=right, by_type=scores)
-
-    def __add__(self, other: "Scores") -> "Scores":
-        """Returns the scores of both sets of sentences together."""
-        none = Score(0, 0, 0)
-        return Scores(
-            tokens=self.tokens + other.tokens,
-            right=self.right + other.right,
-            by_type={
-                kind: Score(
-                    *np.add(
-                        self.by_type.get(kind, none),
-                        other.by_type.get(kind, none),
-                    ).tolist()
-                )
-                for kind in sorted({*self.by_type, *other.by_type})
-            },
+    def plus(self, other: Sequence[Any]) -> "Scores":
+        """Adds the counts of other sentences, Scores or a list of JSON."""
+        words = (a + b for a, b in zip(self[:2], other[:2], strict=True))
+        spans = (
+            Counter(a) + Counter(b)
+            for a, b in zip(self[2:], other[2:], strict=True)
         )
+        return Scores(*words, *spans)
+
+    @property
+    def by_type(self) -> dict[str, Score]:
+        """Scores of each type that is true or predicted, sorted by name."""
+        return {
+            kind: Score(*(counts.get(kind, 0) for counts in self[2:]))
+            for kind in sorted({*self.true, *self.found})
+        }
 
     @property
     def total(self) -> Score:
         """The score of all types."""
-        counts = zip(*self.by_type.values(), strict=True)
-        return Score(*map(sum, counts)) if self.by_type else Score(0, 0, 0)
+        return Score(*(sum(counts.values()) for counts in self[2:]))
 
     @property
     def accuracy(self) -> float:
@@ -267,13 +260,17 @@ class Scores:
           types: types to report even if they are neither true nor predicted.
         """
         values = {"accuracy": self.accuracy}
-        scores = {"": self.total}
-        for kind in sorted({*self.by_type, *types}):
-            scores[f"_{kind}"] = self.by_type.get(kind, Score(0, 0, 0))
-        for suffix, score in scores.items():
-            for name in ("precision", "recall", "f1"):
-                values[name + suffix] = getattr(score, name)
-        return values
+        none, by_type = Score(0, 0, 0), self.by_type
+        scores = {"": self.total} | {
+            f"_{kind}": by_type.get(kind, none)
+            for kind in sorted({*by_type, *types})
+        }
+        names = ("precision", "recall", "f1")
+        return values | {
+            name + suffix: getattr(score, name)
+            for suffix, score in scores.items()
+            for name in names
+        }
 
     def plain_values(self) -> dict[str, float]:
         """Returns the metrics of plain tags, such as NNP."""
@@ -314,8 +311,6 @@ def score(
     tokens = num_correct = boundaries
     counts: list[Counter] = [Counter(), Counter(), Counter()]
     for gold, guess in zip(true, predicted, strict=True):
-        if len(gold) != len(guess):
-            raise ValueError(f"{len(gold)} tags against {len(guess)}")
         tokens += len(gold)
         num_correct += sum(a == b for a, b in zip(gold, guess, strict=True))
         theirs, ours = (
@@ -324,11 +319,7 @@ def score(
         parts = theirs, ours, theirs & ours
         for count, part in zip(counts, parts, strict=True):
             count.update(span.type for span in part)
-    by_type = {
-        kind: Score(*(count[kind] for count in counts))
-        for kind in sorted({*counts[0], *counts[1]})
-    }
-    return Scores(tokens=tokens, right=num_correct, by_type=by_type)
+    return Scores(tokens, num_correct, *counts)
 
 
 def _line(score: Score) -> str:

@@ -1,11 +1,12 @@
 """Finds entities in lines of raw text, with any engine that runs the model."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from data import features as features_lib
 from data.features import Features
 from data.tokenization import wordpiece
 from tasks.ner import raw_text, tag_spans, tagging, windowing
@@ -27,7 +28,7 @@ class Tagger:
     windows: windowing.Windows
     tokenizer: wordpiece.Tokenizer
     labels: Sequence[str]
-    predictions: Callable[[Features], Iterable[Mapping[str, np.ndarray]]]
+    predictions: Callable[[Features], Iterable[dict[str, np.ndarray]]]
     scores: tagging.Scores | None
 
     def __call__(self, lines: Sequence[str]) -> list[list[dict[str, Any]]]:
@@ -43,9 +44,9 @@ class Tagger:
         logits = np.zeros((sum(lengths), len(self.labels)), np.float32)
         if found:
             features = windowing.features(found)
-            windowing.set_words(
-                logits, features, "logits", self.predictions(features)
-            )
+            batches = self.predictions(features)
+            outputs = features_lib.by_token(batches, features.row_splits)
+            logits = outputs["logits"][features.ragged["words"] > 0]
         tags = tagging.best_tags(logits, lengths, self.labels, self.scores)
         return raw_text.find_entities(
             lines,

@@ -36,16 +36,6 @@ class _StoredScores:
     start: _Row
     end: _Row
 
-    def __post_init__(self):
-        """Checks that there is a score for every label."""
-        rows = [self.start, self.end, *self.transitions]
-        for count in (len(self.transitions), *map(len, rows)):
-            if count != len(self.labels):
-                raise errors.InputError(
-                    f"transitions, start and end: {count} scores for "
-                    f"{len(self.labels)} labels"
-                )
-
 
 def best_tags(
     logits: np.ndarray,

@@ -232,12 +232,6 @@ class Ner(tasks.Task):
                 raise errors.InputError(f"{where}: {error}") from error
         if not kinds:
             raise errors.InputError(f"{train.path}: all tags are O")
-        is_mixed = tag_spans.UNTYPED in kinds and len(kinds) > 1
-        if is_mixed and scheme != tag_spans.PLAIN:
-            raise errors.InputError(
-                f"{train.path}: some tags have a type, such as "
-                f"{min(kinds - {tag_spans.UNTYPED})}, and others have none"
-            )
         types = {*(self.flags.entity_types or kinds)}
         if missing := sorted(kinds - types):
             raise errors.InputError(
@@ -316,12 +310,7 @@ class Ner(tasks.Task):
         """See Task; a test set with unknown tags is refused here."""
         if split == "test":
             examples = self.sets[split]
-            labels = examples.summary.labels
-            if None in labels and len(labels) > 1:
-                raise errors.InputError(
-                    f"{examples.path}: has files with tags and without"
-                )
-            for example in () if None in labels else examples:
+            for example in () if None in examples.summary.labels else examples:
                 self.check(example)
         super().show(split)
 
@@ -417,13 +406,8 @@ class Ner(tasks.Task):
         """Returns the tags of some examples from the outputs of the head."""
         logits = outputs.get("logits", np.zeros((0, len(self.labels))))
         if not self.flags.is_frozen:
-            starts = encoded.features.row_splits.tolist()
-            windows = itertools.chain(*encoded.sequences)
-            positions = [
-                start + window.positions
-                for start, window in zip(starts, windows, strict=False)
-            ]
-            logits = logits[np.concatenate([np.zeros(0, int), *positions])]
+            marks = [x.words for y in encoded.sequences for x in y]
+            logits = logits[np.concatenate([np.zeros(0, int), *marks]) > 0]
         names = ("transitions", "start", "end")
         scores = {x: outputs[x] for x in names} if self.has_crf else None
         lengths = [len(x) for text in encoded.examples for x in text.sentences]
@@ -451,8 +435,10 @@ class Ner(tasks.Task):
             return {"entities": "".join(f"{x}\n" for x in lines).encode()}
         parts = {"lines": "".join(map(self._lines, *tagged[:2])).encode()}
         if tagged.texts[0].tags is not None:
-            record = {"loss": float(self.losses(tagged).sum())}
-            record |= dataclasses.asdict(self.scores(*tagged[:2]))
+            record = [
+                float(self.losses(tagged).sum()),
+                *self.scores(*tagged[:2]),
+            ]
             parts["scores"] = f"{json.dumps(record)}\n".encode()
         return parts
 
@@ -520,9 +506,9 @@ class Ner(tasks.Task):
         if split == TEXT or None in examples.summary.labels:
             return tasks.Evaluation()
         scores, loss = tag_spans.Scores(), 0.0
-        for record in map(json.loads, part("scores").splitlines()):
-            loss += record.pop("loss") / examples.summary.labels.total()
-            scores += tag_spans.Scores.from_counts(**record)
+        for block_loss, *counts in map(json.loads, part("scores").splitlines()):
+            loss += block_loss / examples.summary.labels.total()
+            scores = scores.plus(counts)
         if self.is_plain:
             values, score = scores.plain_values(), scores.accuracy
             text = "".join(f"{k}: {100 * x:.2f}%\n" for k, x in values.items())

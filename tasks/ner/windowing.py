@@ -12,7 +12,7 @@ all windows: the i-th position with a label is word i.
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -125,31 +125,6 @@ def features(windows: Sequence[Window]) -> Features:
             "words": joined("words"),
         },
     )
-
-
-def set_words(
-    values: np.ndarray,
-    features: Features,
-    name: str,
-    batches: Iterable[Mapping[str, np.ndarray]],
-) -> None:
-    """Sets values [W, ...] of words to those of their first tokens.
-
-    Args:
-      values: to be set.
-      features: the windows, with `words` of Window.
-      name: the name of the values among those of a batch.
-      batches: values [B, S, ...], and example_index [B], the windows.
-    """
-    is_first, splits = features.ragged["words"] > 0, features.row_splits
-    numbers = np.cumsum(is_first) - 1
-    for batch in batches:
-        rows, found = batch["example_index"], batch[name]
-        positions = splits[rows][:, None] + np.arange(found.shape[1])
-        is_word = positions < splits[rows + 1][:, None]
-        positions[~is_word] = 0
-        is_word &= is_first[positions]
-        values[numbers[positions[is_word]]] = found[is_word]
 
 
 def find_windows(

@@ -229,18 +229,6 @@ class ShardSet:
         """Reads all records; raises InputError that names a corrupt record."""
         pipelines.check_records(self.paths, self.schema, self.counts)
 
-    @property
-    def fingerprint(self) -> str:
-        """Identifies the set by file names and counts, in any directory."""
-        listed = [
-            f"{os.path.basename(path)} {count}"
-            for path, count in zip(self.paths, self.counts, strict=True)
-        ]
-        digest = hashlib.sha256("\n".join(listed).encode()).hexdigest()
-        return (
-            f"{self.total} records in {len(self.paths)} shard(s) ({digest[:8]})"
-        )
-
     @functools.cached_property
     def contents(self) -> str:
         """Identifies the contents: a digest of the jobs in the manifests.

@@ -183,7 +183,8 @@ class PretrainingJob(loop.Hooks):
         for phase in self.phases:
             name, train, held_out = phase.name, phase.train, phase.held_out
             found[f"--input_file of length {name}"] = (
-                f"{train.fingerprint}, contents {train.contents}"
+                f"{train.total} records in {len(train.paths)} shard(s), "
+                f"contents {train.contents}"
             )
             if self.flags.eval_every_steps:
                 # By their losses the best checkpoint is chosen.

@@ -281,44 +281,28 @@ def for_training(
                 f"{answer.text!r} is not at character {answer.start}, where "
                 f"there is {there!r}"
             )
-        left_out.append((question.id, reason))
+        left_out.append(f"{question.id}: {reason}")
     if num_several := sum(len(q.answers) > 1 for q in question_set):
         logging.warning(
             "%s: %d questions have several answers; the first is trained on",
             path,
             num_several,
         )
-    warn(
-        path,
-        "{} questions are left out because their answer is not in the text",
-        left_out,
-        list_all=list_all,
-    )
+    if left_out:
+        listed = left_out if list_all else left_out[:_MAX_LISTED]
+        logging.warning(
+            "%s: %d questions are left out because their answer is not in the "
+            "text: %s%s",
+            path,
+            len(left_out),
+            "; ".join(listed),
+            "; ..." if len(left_out) > len(listed) else "",
+        )
     if not questions:
         raise errors.InputError(
             f"--train_file={path}: no answer is found in the text"
         )
     return QuestionSet.of(path, questions)
-
-
-def warn(
-    path: str,
-    message: str,
-    rows: Sequence[tuple[str, str]],
-    *,
-    list_all: bool = False,
-) -> None:
-    """Logs a message with rows (id, reason); nothing if there are no rows.
-
-    The message has {} for the number of rows. Without `list_all`, only the
-    first rows are listed.
-    """
-    if rows:
-        listed = rows if list_all else rows[:_MAX_LISTED]
-        text = "; ".join(": ".join(row) for row in listed)
-        more = "; ..." if len(rows) > len(listed) else ""
-        text = f"{message.format(len(rows))}: {text}{more}"
-        logging.warning("%s: %s", path, text)
 
 
 def find_answer(context: str, answer: Answer) -> tuple[int, int] | None:

@@ -10,11 +10,10 @@ question_answering.json  version and threshold, beside the model
 
 import dataclasses
 import functools
-import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ PREDICTIONS = "predictions.json"
 N_BEST = "nbest_predictions.json"
 NULL_ODDS = "null_odds.json"
 _SIZES = ("max_seq_length", "doc_stride", "max_query_length")
-_SAMPLE = 1000  # Questions that are measured.
 _SIZE = 4  # Examples of other tasks that take as long as a question.
 _MEMBERS = "ensemble"  # In the journal: the weights of the runs.
 _THRESHOLD = "null_score_diff_threshold"
@@ -80,7 +78,6 @@ class Squad(tasks.Task):
         )
         self.answerer = answering.Answerer(model.tokenizer, self._settings)
         self._opened: dict[str, dataset.QuestionSet] = {}
-        self._not_learned: list[tuple[str, str]] = []
         if flags.members:
             self._check_apart(flags)
         super().__init__(flags, model)
@@ -151,22 +148,15 @@ class Squad(tasks.Task):
         self, example: Question, sequences: Sequence[Window]
     ) -> Sequence[Mapping[str, Any]]:
         """See Task; both positions are 0 in a window without the answer."""
-        rows, is_learned = [], example.span is None
-        for window in sequences:
-            found = windowing.answer_positions(window, example.span)
-            is_learned |= found is not None
-            first, last = found or (0, 0)
-            rows.append(
-                {
-                    "start_positions": [first],
-                    "end_positions": [last],
-                    "is_impossible": [int(bool(example.is_impossible))],
-                }
-            )
-        if not is_learned:
-            reason = "no window has all of its answer"
-            self._not_learned.append((example.id, reason))
-        return rows
+        found = [windowing.answer_positions(x, example.span) for x in sequences]
+        return [
+            {
+                "start_positions": [first],
+                "end_positions": [last],
+                "is_impossible": [int(bool(example.is_impossible))],
+            }
+            for first, last in (positions or (0, 0) for positions in found)
+        ]
 
     def features(
         self,
@@ -175,15 +165,7 @@ class Squad(tasks.Task):
         with_targets: bool,
     ) -> Features:
         """See Task; the columns are google-research/bert's."""
-        self._not_learned.clear()
         found = super().features(encoded, with_targets=with_targets)
-        if with_targets:
-            dataset.warn(
-                self.flags.train_file,
-                "the answers to {} questions cannot be learned",
-                self._not_learned,
-                list_all=self.flags.verbose_logging,
-            )
         ids = windowing.FIRST_UNIQUE_ID + np.arange(len(found))[:, None]
         dense = {"unique_ids": ids, **found.dense}
         return dataclasses.replace(found, dense=dense)
@@ -220,21 +202,6 @@ class Squad(tasks.Task):
         """See Task."""
         text = super().shown(example)
         return text + "".join(f" {x.text!r}" for x in example.answers[:1])
-
-    def remarks(self, examples: tasks.Examples) -> Iterator[str]:
-        """See Task."""
-        yield from super().remarks(examples)
-        longest = self.flags.max_query_length
-        sample = [*itertools.islice(examples, _SAMPLE)]
-        count = sum(
-            len(tasks.token_ids(self.tokenizer, x.text)) > longest
-            for x in sample
-        )
-        if count:
-            yield (
-                f"{count} of its first {len(sample)} questions have more "
-                f"than --max_query_length={longest} tokens: they are cut"
-            )
 
     @functools.cached_property
     def title(self) -> str:  # type: ignore[override]

@@ -172,5 +172,5 @@ def test_scores_of_parts_add_up():
         tag_spans.score([true], [found])
         for true, found in zip(TRUE, FOUND, strict=True)
     ]
-    assert parts[0] + parts[1] == tag_spans.score(TRUE, FOUND)
-    assert (tag_spans.Scores() + parts[0]).text() == parts[0].text()
+    assert parts[0].plus(parts[1]) == tag_spans.score(TRUE, FOUND)
+    assert tag_spans.Scores().plus(parts[0]).text() == parts[0].text()

@@ -178,7 +178,6 @@ def test_a_set_is_shown_as_it_was_understood(read, caplog):
 
 BAD = {
     "outside": ("B-PER 0", {}, "tags.txt:1: tag '0' is neither O"),
-    "untyped": ("B-PER B", {}, "some tags have a type, such as PER"),
     "nothing": ("O O", {}, "all tags are O"),
     "no_tags": (["", ""], {}, "no column of tags"),
     "types": ("B-X B-Y", {"entity_types": "X"}, "tags.txt also has Y"),

@@ -202,7 +202,7 @@ def test_the_report_shows_right_and_wrong_answers(make):
     assert shown == [False, True, False, True]
 
 
-def test_questions_that_cannot_be_learned_are_named(make, caplog):
+def test_targets_are_those_of_released_records(make):
     task = make("cat")
     question = task.sets["dev"].questions[0]
     blank = question._replace(id="blank", context="\u200b", span=(0, 1))
@@ -212,10 +212,6 @@ def test_questions_that_cannot_be_learned_are_named(make, caplog):
     examples = [blank, wide, good, none]
     pairs = [(x, task.encode(x)) for x in examples]
     features = task.features(pairs, with_targets=True)
-    assert "the answers to 2 questions cannot be learned: blank: " in (
-        caplog.text
-    )
-    assert "good" not in caplog.text and "none" not in caplog.text
     dense = {name: x.ravel().tolist() for name, x in features.dense.items()}
     first = 1000000000
     assert dense == {
