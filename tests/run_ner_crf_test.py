@@ -90,7 +90,7 @@ def test_sentences_are_decoded_completely(root, trained):
     (strange / "crf.json").write_text(json.dumps(record))
     _, predictions = evaluate(root, "strange_eval", strange)
     for sentence in word_files.read(str(predictions)):
-        tags = list(sentence.tags)
+        tags = list(sentence.tags[0])
         assert tags[0] in ("I-LOC", "B-LOC")
         assert tags == tag_spans.convert_tags(tags, "iob1")
 

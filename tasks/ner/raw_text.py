@@ -24,6 +24,7 @@ import numpy as np
 from data import sentences
 from data.tokenization import normalization
 from tasks.ner import tag_spans
+from tasks.ner.word_files import Places
 
 ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "St", "Prof", "Inc", "Co", "Corp")
 _ABBREVIATION = re.compile(rf"(?:\w\.)+|(?:{'|'.join(ABBREVIATIONS)})\.")
@@ -46,10 +47,6 @@ _PARTS = re.compile(
     rf"[{CHINESE}]|{_LETTER}(?:{_JOINT}{_LETTER})*|[^\w\s]", re.DOTALL
 )
 _NUM_DIGITS = 6  # Decimals of probabilities.
-
-
-# The characters [start, stop) of each word of each sentence.
-Places = Sequence[Sequence[tuple[int, int]]]
 
 
 def split(text: str) -> Places:

@@ -24,11 +24,11 @@ from finetuning import task as tasks
 from foundation import errors, file_system
 from tasks.ner import raw_text, tag_spans, tagging, windowing, word_files
 from tasks.ner.settings import NerFlags
+from tasks.ner.word_files import Tags, Text
 from weights import task_files
 
 TEXT = "test_text"  # The set of --text_file.
 _MOST_WORDS_SHOWN = 20
-Tags = Sequence[Sequence[str]]  # Of the words of each sentence; or the words.
 # A value of --features -> the layers of an encoder whose last is L.
 _LAYERS: Mapping[str, Callable[[int], Sequence[int]]] = {
     "embeddings": lambda last: [0],
@@ -56,37 +56,6 @@ def layers_of(features: str, last: int) -> Sequence[int]:
             f"--features={features}: the model has only {last} layer(s)"
         )
     return layers
-
-
-class Text(NamedTuple):
-    """A sentence, the sentences of a document, or a line of raw text.
-
-    Attributes:
-      where: file and line.
-      sentences: the words of each sentence.
-      tags: their tags; None if the file has none.
-      opens: whether the file has a -DOCSTART- line before it.
-      scheme: the scheme of the file's tags.
-      separator: the text between the file's columns.
-      line: the line of raw text; None of a file of words.
-      places: those of its words in the line.
-    """
-
-    where: str
-    sentences: Tags
-    tags: Tags | None = None
-    opens: bool = False
-    scheme: str = tag_spans.BIO2
-    separator: str = " "
-    line: str | None = None
-    places: raw_text.Places = ()
-
-    @property
-    def label(self) -> tuple[str, ...] | None:
-        """The tags of all words."""
-        if self.tags is None:
-            return None
-        return tuple(itertools.chain.from_iterable(self.tags))
 
 
 class Ner(tasks.Task):
@@ -155,23 +124,25 @@ class Ner(tasks.Task):
         endings = ("txt", "conll", *(x[1:] for x in word_files.TABLES))
         paths = text_files.find_all(name, endings)
 
-        def read() -> Iterator[word_files.Sentence]:
+        def read() -> Iterator[Text]:
             for path in paths:
                 yield from word_files.read(path, flags.columns)
 
         scheme = flags.tag_scheme
         if scheme == "auto":
-            scheme = tag_spans.recognize(x.tags for x in read() if x.tags)
+            scheme = tag_spans.recognize(
+                y for x in read() for y in x.tags or ()
+            )
         return tasks.Examples(
             paths[0] if len(paths) == 1 else name,
             functools.partial(self._texts, read, scheme),
         )
 
     def _texts(
-        self, read: Callable[[], Iterator[word_files.Sentence]], scheme: str
+        self, read: Callable[[], Iterator[Text]], scheme: str
     ) -> Iterator[Text]:
         """Yields sentences, or documents if windows are filled with them."""
-        document: list[word_files.Sentence] = []
+        document: list[Text] = []
         for sentence in read():
             if self.flags.windows.has_context and not sentence.opens:
                 if not document:
@@ -180,11 +151,11 @@ class Ner(tasks.Task):
                         f"{word_files.DOCUMENT} lines where documents begin"
                     )
             elif document:
-                yield _text(document, scheme)
+                yield _joined(document, scheme)
                 document = []
             document.append(sentence)
         if document:
-            yield _text(document, scheme)
+            yield _joined(document, scheme)
 
     @property
     def is_plain(self) -> bool:
@@ -574,16 +545,13 @@ class Tagged(NamedTuple):
     logits: np.ndarray
 
 
-def _text(document: Sequence[word_files.Sentence], scheme: str) -> Text:
-    first = document[0]
-    tags = tuple(x.tags for x in document if x.tags is not None)
-    return Text(
-        first.where,
-        tuple(x.words for x in document),
-        tags or None,
-        first.opens,
-        scheme,
-        first.separator,
+def _joined(document: Sequence[Text], scheme: str) -> Text:
+    """Returns the sentences of a document as one text."""
+    tags = tuple(y for x in document for y in x.tags or ())
+    return document[0]._replace(
+        sentences=tuple(y for x in document for y in x.sentences),
+        tags=tags or None,
+        scheme=scheme,
     )
 
 

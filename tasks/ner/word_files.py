@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from data import text_files
 from foundation import errors, file_system
+from tasks.ner import tag_spans
 
 TABLES = (".jsonl", ".json", ".parquet")  # The endings of tables' names.
 DOCUMENT = "-DOCSTART-"
@@ -54,22 +55,42 @@ class Columns(NamedTuple):
 DEFAULT = Columns()
 
 
-class Sentence(NamedTuple):
-    """Words, and their tags unless the file has none.
+Places = Sequence[Sequence[tuple[int, int]]]
+Tags = Sequence[Sequence[str]]  # Of the words of each sentence; or the words.
 
-    where: file and line of the first word.
-    opens: whether the sentence begins a document.
-    separator: the text between the columns of the file.
+
+class Text(NamedTuple):
+    """A sentence, the sentences of a document, or a line of raw text.
+
+    Attributes:
+      where: file and line of the first word.
+      sentences: the words of each sentence.
+      tags: their tags; None if the file has none.
+      opens: whether the file has a -DOCSTART- line before it.
+      separator: the text between the file's columns.
+      scheme: the scheme of the file's tags.
+      line: the line of raw text; None of a file of words.
+      places: the characters [start, stop) of its words in the line.
     """
 
     where: str
-    words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    opens: bool
-    separator: str
+    sentences: Tags
+    tags: Tags | None = None
+    opens: bool = False
+    separator: str = " "
+    scheme: str = tag_spans.BIO2
+    line: str | None = None
+    places: Places = ()
+
+    @property
+    def label(self) -> tuple[str, ...] | None:
+        """The tags of all words."""
+        if self.tags is None:
+            return None
+        return tuple(itertools.chain.from_iterable(self.tags))
 
 
-def read(path: str, columns: Columns = DEFAULT) -> Iterator[Sentence]:
+def read(path: str, columns: Columns = DEFAULT) -> Iterator[Text]:
     """Yields the sentences of a file.
 
     Raises:
@@ -84,7 +105,7 @@ def _ending(path: str) -> str:
     return file_system.ending(file_system.uncompressed(path))
 
 
-def _read_lines(path: str, columns: Columns) -> Iterator[Sentence]:
+def _read_lines(path: str, columns: Columns) -> Iterator[Text]:
     separator, width = _layout(path)
     word = _number(path, "word_column", columns.word or "0", width)
     tag, chosen = None, columns.tag or ("-1" if width > 1 else NO_TAGS)
@@ -99,10 +120,10 @@ def _read_lines(path: str, columns: Columns) -> Iterator[Sentence]:
         is_opening = _OPENING.match(line) is not None
         if is_opening or not line.strip(" \t\r"):
             if words:
-                yield Sentence(
+                yield Text(
                     f"{path}:{begin}",
-                    tuple(words),
-                    None if tag is None else tuple(tags),
+                    (tuple(words),),
+                    None if tag is None else (tuple(tags),),
                     opens,
                     separator,
                 )
@@ -176,7 +197,7 @@ def _tag(text: str, names: Sequence[str] | None, where: str) -> str:
     return names[int(text)]
 
 
-def _read_table(path: str, columns: Columns) -> Iterator[Sentence]:
+def _read_table(path: str, columns: Columns) -> Iterator[Text]:
     word, tag = columns.word or "tokens", columns.tag or "ner_tags"
     names = columns.names or _stored_names(path, tag)
     opens = False
@@ -191,15 +212,15 @@ def _read_table(path: str, columns: Columns) -> Iterator[Sentence]:
         # By default, a table may lack tags.
         if tag != NO_TAGS and (columns.tag or tag in row.cells):
             texts = row.texts(tag, "--tag_column")
-            tags = tuple(_tag(text, names, where) for text in texts)
-            if len(tags) != len(words):
+            tags = (tuple(_tag(text, names, where) for text in texts),)
+            if len(texts) != len(words):
                 raise errors.InputError(
-                    f"{row.where}: {len(words)} words, but {len(tags)} tags"
+                    f"{row.where}: {len(words)} words, but {len(texts)} tags"
                 )
         where = f"{row.where}: {word!r}"
-        yield Sentence(
+        yield Text(
             row.where,
-            tuple(_checked(text, where) for text in words),
+            (tuple(_checked(text, where) for text in words),),
             tags,
             opens,
             "\t",  # Words may contain spaces.

@@ -79,18 +79,20 @@ class DynamicMasks:
             rng=rng,
         )
         # Back into the rows, as far as they have room for predictions.
-        changed = {name: np.zeros_like(features[name]) for name in _CHANGED[1:]}
         instance, slot = np.nonzero(masked.masked_lm_weights)
         position = masked.masked_lm_positions[instance, slot]
         row = rows[first[instance]]
-        column = columns[first[instance]] + position
         place = np.arange(len(row)) - np.searchsorted(row, row)
-        has_room = place < changed["masked_lm_ids"].shape[1]
-        row, column, place = row[has_room], column[has_room], place[has_room]
-        instance, position = instance[has_room], position[has_room]
-        changed["masked_lm_positions"][row, place] = column
-        changed["masked_lm_ids"][row, place] = ids[row, column]
-        changed["masked_lm_weights"][row, place] = 1
+        has_room = place < features["masked_lm_ids"].shape[1]
+        row, place, instance, position = (
+            x[has_room] for x in (row, place, instance, position)
+        )
+        column = columns[first[instance]] + position
+        changed = {name: np.zeros_like(features[name]) for name in _CHANGED[1:]}
+        for name, values in zip(
+            _CHANGED[1:], (column, ids[row, column], 1), strict=True
+        ):
+            changed[name][row, place] = values
         ids[row, column] = masked.input_ids[instance, position]
         return {"input_ids": ids, **changed}
 

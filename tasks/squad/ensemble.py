@@ -9,6 +9,7 @@ A prediction leaves its logits beside its answers:
                                      windows: identifies them; see of_windows
 """
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -101,12 +102,14 @@ def _read(directory: str, windows: str) -> np.ndarray:
     return logits
 
 
-def mean_threshold(directories: Sequence[str]) -> float | None:
-    """Returns the mean of the thresholds of runs, None if none has one."""
-    found = [task_files.read_settings(directory) for directory in directories]
-    thresholds = [
-        x.null_score_diff_threshold
-        for x in found
-        if x is not None and x.null_score_diff_threshold is not None
-    ]
-    return float(np.mean(thresholds)) if thresholds else None
+def settings(directories: Sequence[str]) -> task_files.SquadSettings | None:
+    """Returns the settings of runs with the mean of their thresholds."""
+    runs = [x for x in map(task_files.read_settings, directories) if x]
+    thresholds = [x.null_score_diff_threshold for x in runs]
+    known = [x for x in thresholds if x is not None]
+    if not runs:
+        return None
+    return dataclasses.replace(
+        runs[0],
+        null_score_diff_threshold=float(np.mean(known)) if known else None,
+    )

@@ -36,7 +36,6 @@ N_BEST = "nbest_predictions.json"
 NULL_ODDS = "null_odds.json"
 _SIZES = ("max_seq_length", "doc_stride", "max_query_length")
 _SIZE = 4  # Examples of other tasks that take as long as a question.
-_MEMBERS = "ensemble"  # In the journal: the weights of the runs.
 _THRESHOLD = "null_score_diff_threshold"
 _BEST = "the best"  # Where a threshold comes from.
 
@@ -60,13 +59,17 @@ class Squad(tasks.Task):
             flags.check_windows()
         except ValueError as error:
             raise errors.InputError(str(error)) from error
-        self._stored = task_files.SquadSettings()
-        if not flags.do_train:
-            found = task_files.read_settings(model.record.directory)
-            self._stored = found or self._stored
+        stored = None
+        if flags.members:
+            stored = task_files.read_settings(flags.output_dir)
+            stored = stored or ensemble.settings(flags.members)
+        elif not flags.do_train:
+            stored = task_files.read_settings(model.record.directory)
+        self._stored = stored or task_files.SquadSettings()
         given = flags.version_2_with_negative
-        stored = self._stored.version_2_with_negative
-        self.with_negative = stored if given is None else given
+        if given is None:
+            given = self._stored.version_2_with_negative
+        self.with_negative = given
         check_threshold(
             flags.null_score_diff_threshold, with_negative=self.with_negative
         )
@@ -97,30 +100,24 @@ class Squad(tasks.Task):
 
     def names(self, split: str) -> Sequence[str]:
         """See Task; a set without answers is a test set."""
-        flags = self.flags
-        if split == "train":
-            found = dataset.read(flags.train_file)
-            dataset.check_version(
-                found,
-                "train_file",
-                with_negative=self.with_negative,
-                is_training=True,
-            )
-            self._opened[split] = dataset.for_training(
-                found, list_all=flags.verbose_logging
-            )
-            return [split]
-        found = dataset.read(flags.predict_file)
+        flags, is_training = self.flags, split == "train"
+        flag = "train_file" if is_training else "predict_file"
+        found = dataset.read(getattr(flags, flag))
         dataset.check_version(
-            found, "predict_file", with_negative=self.with_negative
+            found,
+            flag,
+            with_negative=self.with_negative,
+            is_training=is_training,
         )
-        if not found.has_answers:
+        if is_training:
+            found = dataset.for_training(found, list_all=flags.verbose_logging)
+        elif not found.has_answers:
+            split = "test"
             if flags.evaluates_while_training or flags.evaluated:
                 raise errors.InputError(
                     f"--predict_file={found.path}: has no answers to compare "
                     "runs by"
                 )
-            split = "test"
         self._opened[split] = found
         return [split]
 
@@ -335,13 +332,12 @@ class Squad(tasks.Task):
         self, questions: Any, answers: Sequence[AnswerList]
     ) -> tuple[tasks.Evaluation, dict[str, str]]:
         """Returns what answers tell, and the predicted texts by question."""
-        flags, split = self.flags, "dev" if questions.has_answers else "test"
+        flags = self.flags
         by_id = dict(zip((x.id for x in questions), answers, strict=True))
         values: dict[str, float] = {}
-        found: dict[str, Any] = {}
         files: dict[str, bytes] = {}
         if self.with_negative:
-            stored, best = self._stored_threshold(split), {}
+            stored, best = self._stored.null_score_diff_threshold, {}
             if questions.has_impossible:
                 best = metrics.best_thresholds(
                     questions,
@@ -366,11 +362,6 @@ class Squad(tasks.Task):
                 origin == _BEST and trained
             ):
                 files[task_files.SQUAD_SETTINGS] = self._settings_file(stored)
-            if origin == _BEST and flags.members:
-                found = {
-                    _MEMBERS: self._members(split),
-                    _THRESHOLD: threshold,
-                }
         predictions = {i: x.text(self.threshold) for i, x in by_id.items()}
         if questions.has_answers:
             scores = metrics.evaluate(questions, predictions)
@@ -378,7 +369,6 @@ class Squad(tasks.Task):
         return tasks.Evaluation(
             values=values if questions.has_answers else {},
             files=files,
-            found=found,
             sections=lambda: self._sections(questions, by_id),
         ), predictions
 
@@ -390,7 +380,8 @@ class Squad(tasks.Task):
         """Returns the threshold to apply, and where it comes from.
 
         It is the given one, else that of the model, which a training and an
-        ensemble find again, else the best, else 0.
+        ensemble find again, else the best, else 0. Before an ensemble has found
+        one, it is the mean of the runs'.
         """
         flags, given = self.flags, self.flags.null_score_diff_threshold
         if given is not None:
@@ -405,25 +396,6 @@ class Squad(tasks.Task):
             "have an answer, and some none"
         )
 
-    def _stored_threshold(self, split: str) -> float | None:
-        """Returns the threshold of the model, or of the ensemble.
-
-        That of an ensemble was found by an earlier command with the same
-        weights, or is the mean of the runs'.
-        """
-        flags = self.flags
-        if not flags.members:
-            return self._stored.null_score_diff_threshold
-        own = record.RunRecord(flags.output_dir).flags
-        if own.get(_MEMBERS) == self._members(split):
-            return own[_THRESHOLD]
-        return ensemble.mean_threshold(flags.members)
-
-    def _members(self, split: str) -> list[Any]:
-        """Returns what identifies the weights of an ensemble's runs."""
-        runs = [record.RunRecord(x).sets for x in self.flags.members]
-        return [sets.get(split, {}).get("weights") for sets in runs]
-
     # Answers for a person.
 
     def _sections(
@@ -437,7 +409,7 @@ class Squad(tasks.Task):
         """Answers --question, and questions that are typed."""
         flags, threshold = self.flags, self.threshold
         if threshold is None:
-            threshold = self._stored_threshold("dev")
+            threshold = self._stored.null_score_diff_threshold
         settings = dataclasses.replace(
             self._settings, null_score_diff_threshold=threshold
         )

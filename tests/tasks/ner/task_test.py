@@ -83,7 +83,9 @@ def test_perfect_tags_are_right_as_conlleval_reads_them(
     path = tmp_path / "predictions.txt"
     path.write_bytes(found.files["predictions_dev.txt"])
     sides = [
-        list(next(word_files.read(str(path), word_files.Columns("0", x))).tags)
+        list(
+            next(word_files.read(str(path), word_files.Columns("0", x))).tags[0]
+        )
         for x in ("1", "2")
     ]
     assert sides == [WRITTEN[name].split()] * 2

@@ -134,22 +134,3 @@ def test_a_stride_saves_windows(tokenizer):
     ]
     assert counts == sorted(counts, reverse=True)
     assert counts[0] > 3 * counts[2]
-
-
-def test_values_of_words_come_in_their_order_from_any_batches(tokenizer):
-    windows = encode(tokenizer, [["ab", "c"], ["a"], ["b", "abb", "c"]], 16)
-    features = windowing.features(windows)
-    flat = np.arange(len(features.ragged["input_ids"]), dtype=np.float32)
-    expected = flat[features.ragged["words"] > 0]
-
-    def batch(numbers):
-        found = np.full((len(numbers), 12), -1.0)
-        for row, i in enumerate(numbers):
-            part = flat[features.row_splits[i] : features.row_splits[i + 1]]
-            found[row, : len(part)] = part
-        return {"logits": found, "example_index": np.array(numbers)}
-
-    for order in ([[0, 2], [1]], [[1], [2, 0]], [[2], [1], [0]]):
-        values = np.zeros(6)
-        windowing.set_words(values, features, "logits", map(batch, order))
-        np.testing.assert_array_equal(values, expected)

@@ -36,11 +36,11 @@ def read(tmp_path):
 
 
 def words_of(sentences):
-    return [list(sentence.words) for sentence in sentences]
+    return [list(sentence.sentences[0]) for sentence in sentences]
 
 
 def tags_of(sentences):
-    return [list(sentence.tags) for sentence in sentences]
+    return [list(sentence.tags[0]) for sentence in sentences]
 
 
 def test_documents_sentences_and_lines(read):
@@ -60,7 +60,9 @@ def test_what_is_written_is_read_again(read, separator):
     text = "-DOCSTART- O\n\na O\nb B-X\n\nc O\n\n-DOCSTART- O\n\nd O"
     found = read(text.replace(" ", separator))
     written = "".join(
-        word_files.lines((x.words, x.tags, x.tags), x.separator, opens=x.opens)
+        word_files.lines(
+            (x.sentences[0], x.tags[0], x.tags[0]), x.separator, opens=x.opens
+        )
         for x in found
     )
     assert written.replace(separator, " ").startswith(
@@ -71,8 +73,8 @@ def test_what_is_written_is_read_again(read, separator):
 
 def test_windows_line_ends_marks_and_unicode_spaces(read):
     (found,) = read("\ufeffNew\u00a0York B-LOC\r\n\u2028 O\r\n\x85x O\r\n")
-    assert list(found.words) == ["New\u00a0York", "\u2028", "\x85x"]
-    assert list(found.tags) == ["B-LOC", "O", "O"]
+    assert list(found.sentences[0]) == ["New\u00a0York", "\u2028", "\x85x"]
+    assert list(found.tags[0]) == ["B-LOC", "O", "O"]
     joined = "-DOCSTART- O\n\na O\n\n\ufeff-DOCSTART- O\n\nb O\n\n\ufeffc O\n"
     assert words_of(read(joined)) == [["a"], ["b"], ["c"]]
 
@@ -81,12 +83,12 @@ def test_tabs_comments_and_chosen_columns(read):
     """Also comments with tabs, as in GermEval 2014."""
     text = "#\tsource\n1\tNew York\tB-LOC \t-\n2\t#\t O\t-\n\n#x\n"
     (found,) = read(text, "1", "2")
-    assert list(found.words) == ["New York", "#"]
-    assert list(found.tags) == ["B-LOC", "O"]
+    assert list(found.sentences[0]) == ["New York", "#"]
+    assert list(found.tags[0]) == ["B-LOC", "O"]
     (found,) = read(text, "1", "none")
     assert found.tags is None
     (found,) = read("#a\tB-X\n#\nb\tO\n")  # A hashtag, and a comment.
-    assert list(found.words) == ["#a", "b"]
+    assert list(found.sentences[0]) == ["#a", "b"]
 
 
 def test_documents_of_tab_files_may_be_separated_by_spaces(read):
@@ -99,7 +101,7 @@ def test_documents_of_tab_files_may_be_separated_by_spaces(read):
 
 def test_a_file_of_words_has_no_tags(read):
     (found,) = read("Jim\nsings\n")
-    assert found.tags is None and len(found.words) == 2
+    assert found.tags is None and len(found.sentences[0]) == 2
 
 
 BAD = {
@@ -170,7 +172,7 @@ def test_columns_of_tables_have_other_names_or_none(read):
     ]
     text = json.dumps(rows)
     (found,) = read(text, "words", "ner", name="rows.json")
-    assert (found.words, found.tags, found.opens) == (
+    assert (found.sentences[0], found.tags[0], found.opens) == (
         ("a", "b"),
         ("O", "X"),
         True,
