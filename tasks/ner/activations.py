@@ -52,11 +52,6 @@ def sentences(features: Features, values: np.ndarray) -> Features:
     )
 
 
-def nothing(features: Features, shape: Shape) -> np.ndarray:
-    """Returns zeros that take no memory."""
-    return np.broadcast_to(_DTYPE.type(0), (_count(features), *shape))
-
-
 def in_memory(features: Features, shape: Shape, predict: Predict) -> np.ndarray:
     """Computes the activations [W, J, H] of windows."""
     values = np.zeros((_count(features), *shape), _DTYPE)

@@ -69,9 +69,10 @@ class Tags(head.Head):
     def save(
         self, model: Any, directory: str, tokenizer: wordpiece.Tokenizer
     ) -> None:
-        """See Head; a tagger without a CRF has no crf.json."""
+        """See Head; the scores of a CRF are in a file of their own."""
         tagging.save_crf(model, self.labels, directory)
-        super().save(model, directory, tokenizer)
+        # Other programs read a tagger without a CRF.
+        super().save(getattr(model, "tagger", model), directory, tokenizer)
 
 
 class CrfTags(Tags):
@@ -110,13 +111,6 @@ class CrfTags(Tags):
     def constants(self, model: Any) -> dict[str, Any]:
         """See Head: the scores of tag sequences."""
         return model.scores._asdict()
-
-    def save(
-        self, model: Any, directory: str, tokenizer: wordpiece.Tokenizer
-    ) -> None:
-        """See Head; other programs read a tagger without a CRF."""
-        tagging.save_crf(model, self.labels, directory)
-        head.Head.save(self, model.tagger, directory, tokenizer)
 
     def load_files(self, model: Any, directory: str) -> list[str]:
         """See Head."""
@@ -211,7 +205,8 @@ class FrozenTags(Tags):
 
         shape = (len(self._layers), model.config.hidden_size)
         if self._folder is None:
-            values = activations.nothing(features, shape)
+            # Zeros, whose pages take no memory until they are written.
+            values = activations.in_memory(features, shape, lambda rows: ())
         elif split is None or devices.is_multi_worker:
             values = activations.in_memory(features, shape, predict)
         else:

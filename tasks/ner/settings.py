@@ -147,39 +147,61 @@ class NerFlags(flags_lib.EvaluatedFlags):
     def __post_init__(self):
         """Refuses contradictory flags."""
         super().__post_init__()
-        if self.text_file and not self.do_predict:
-            raise ValueError("--text_file needs --do_predict")
-        if self.text_file == "-" and self.interactive:
-            raise ValueError(
-                "--interactive and --text_file=- both read standard input"
-            )
-        if self.doc_stride and not self.windows.has_context:
-            raise ValueError("--doc_stride needs --document_context=maximal")
-        if self.entity_types and not self.do_train:
-            raise ValueError("--entity_types needs --do_train")
-        if self.crf and self.distillation.teacher_dir:
-            raise ValueError("--crf: not with --teacher_dir")
-        given = config_flags.given(self)
-        if not self.is_frozen:
-            unused = [name for name in given if name.startswith("lstm_")]
-            if unused and self.do_train:
-                raise ValueError(f"--{unused[0]} needs --features")
-            return
-        excluded = ("crf", "layer_decay", "bilstm_size", "teacher_dir")
-        for name in (*excluded, "init_layers", "freeze_layers"):
-            if name in given:
-                raise ValueError(
-                    f"--features={self.features} excludes --{name}"
+        given = {*config_flags.given(self)}
+        excluded = ["crf", "layer_decay", "bilstm_size", "teacher_dir"]
+        excluded += ["init_layers", "freeze_layers"]
+        features = f"--features={self.features}"
+        trains = self.is_frozen and self.do_train
+        refused = (
+            (
+                self.text_file and not self.do_predict,
+                "--text_file needs --do_predict",
+            ),
+            (
+                self.text_file == "-" and self.interactive,
+                "--interactive and --text_file=- both read standard input",
+            ),
+            (
+                self.doc_stride and not self.windows.has_context,
+                "--doc_stride needs --document_context=maximal",
+            ),
+            (
+                self.entity_types and not self.do_train,
+                "--entity_types needs --do_train",
+            ),
+            (
+                self.crf and self.distillation.teacher_dir,
+                "--crf: not with --teacher_dir",
+            ),
+            *(
+                (
+                    self.do_train and not self.is_frozen and name in given,
+                    f"--{name} needs --features",
                 )
-        if self.do_train and self.init_checkpoint is None:
-            raise ValueError(
-                f"--features={self.features} needs --init_checkpoint"
-            )
-        if self.do_train and "learning_rate" not in given:
-            raise ValueError(
-                f"--features={self.features} needs the --learning_rate of a "
-                "BiLSTM, such as 1e-3"
-            )
+                for name in ("lstm_size", "lstm_dropout")
+            ),
+            *(
+                (
+                    self.is_frozen and name in given,
+                    f"{features} excludes --{name}",
+                )
+                for name in excluded
+            ),
+            (
+                trains and self.init_checkpoint is None,
+                f"{features} needs --init_checkpoint",
+            ),
+            (
+                trains and "learning_rate" not in given,
+                f"{features} needs the --learning_rate of a BiLSTM, such as "
+                "1e-3",
+            ),
+        )
+        for is_wrong, message in refused:
+            if is_wrong:
+                raise ValueError(message)
+        if not self.is_frozen:
+            return
         file_system.refuse_remote(
             self.output_dir,
             "output_dir",

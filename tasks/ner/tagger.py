@@ -43,7 +43,7 @@ class Tagger:
         lengths = [len(words) for text in texts for words in text]
         logits = np.zeros((sum(lengths), len(self.labels)), np.float32)
         if found:
-            features = windowing.features(found)
+            features = features_lib.of_sequences(found, "words")
             batches = self.predictions(features)
             outputs = features_lib.by_token(batches, features.row_splits)
             logits = outputs["logits"][features.ragged["words"] > 0]

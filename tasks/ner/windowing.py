@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from data import sequences
-from data.features import Features
 from data.tokenization import wordpiece
 from finetuning import task as tasks
 
@@ -108,23 +107,6 @@ def encode(
         of_tokens[splits[begin:end] - splits[first] + 1] = marks[begin:end]
         found.append(Window(*sequence, of_tokens, begin))
     return found
-
-
-def features(windows: Sequence[Window]) -> Features:
-    """Returns the features of windows."""
-    lengths = [len(window.ids) for window in windows]
-
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([getattr(window, name) for window in windows])
-
-    return Features(
-        row_splits=np.cumsum([0, *lengths]),
-        ragged={
-            "input_ids": joined("ids"),
-            "segment_ids": joined("segment_ids"),
-            "words": joined("words"),
-        },
-    )
 
 
 def find_windows(

@@ -440,16 +440,14 @@ def baseline(
         shards.paths, shards.schema, batch_size=batch_size
     )
     for batch in batches.take(most).as_numpy_iterator():
-        is_real = batch["is_real_example"] > 0
-        is_prediction = batch["masked_lm_weights"][is_real] > 0
-        tokens = batch["masked_lm_ids"][is_real][is_prediction]
-        counts["masked_lm"].update(tokens.tolist())
-        if "next_sentence_labels" not in batch:
-            continue
-        pairs = batch["next_sentence_labels"][is_real]
-        if "next_sentence_weights" in batch:
-            pairs = pairs[batch["next_sentence_weights"][is_real] > 0]
-        counts["next_sentence"].update(pairs.ravel().tolist())
+        is_real = batch["is_real_example"][:, None]
+        for name, ids in (
+            ("masked_lm", batch["masked_lm_ids"]),
+            ("next_sentence", batch.get("next_sentence_labels")),
+        ):
+            if ids is not None:
+                weights = batch.get(f"{name}_weights", 1) * is_real
+                counts[name].update(ids[weights > 0].tolist())
     metrics = {}
     for name, counter in counts.items():
         if not counter:

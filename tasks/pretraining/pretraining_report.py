@@ -253,17 +253,14 @@ def _sentence(sample: Mapping[str, Any]) -> Markup:
     text, spans = "", []
     for position, token in enumerate(sample["tokens"]):
         mask = masks.get(position)
+        shown = token if mask is None else mask["predicted"][0][0]
+        word = shown.removeprefix(vocabulary.CONTINUATION)
+        text += " " if text and word == shown else ""
         if mask is not None:
-            token = mask["predicted"][0][0]
-        if token.startswith(vocabulary.CONTINUATION):
-            token = token.removeprefix(vocabulary.CONTINUATION)
-        elif text:
-            text += " "
-        if mask is not None:
-            is_right = mask["predicted"][0][0] == mask["correct"]
+            is_right = shown == mask["correct"]
             label = "" if is_right else mask["correct"]
             kind = "good" if is_right else "bad"
-            end = len(text) + len(token)
+            end = len(text) + len(word)
             spans.append(report.Span(len(text), end, kind, label))
-        text += token
+        text += word
     return report.highlight(text, spans)

@@ -147,31 +147,39 @@ class PretrainingFlags(flags.RunFlags):
     def __post_init__(self):
         """Refuses contradictory flags."""
         super().__post_init__()
-        if not (self.do_train or self.do_eval):
-            raise ValueError("--do_train or --do_eval must be given")
-        if (
-            self.next_sentence_loss_weight != 1.0
-            and self.objective != "masked_lm_and_next_sentence"
-        ):
-            raise ValueError(
-                f"--next_sentence_loss_weight: --objective={self.objective} "
-                "has no next-sentence loss"
-            )
-        if self.dynamic_masking and self.objective == "left_to_right":
-            raise ValueError(
-                "--dynamic_masking: --objective=left_to_right has no masks"
-            )
         reads_all = self.max_eval_steps == 0 and self.eval_every_steps > 0
-        if self.do_train and reads_all and self.eval_file is None:
-            raise ValueError(
+        objective = f"--objective={self.objective}"
+        refused = (
+            (
+                not (self.do_train or self.do_eval),
+                "--do_train or --do_eval must be given",
+            ),
+            (
+                self.next_sentence_loss_weight != 1.0
+                and self.objective != "masked_lm_and_next_sentence",
+                f"--next_sentence_loss_weight: {objective} has no "
+                "next-sentence loss",
+            ),
+            (
+                self.dynamic_masking and self.objective == "left_to_right",
+                f"--dynamic_masking: {objective} has no masks",
+            ),
+            (
+                self.do_train and reads_all and self.eval_file is None,
                 "--max_eval_steps=0: each evaluation would read all training "
-                "records; give --eval_file"
-            )
-        if self.phases:
-            given = config_flags.given(self)
-            for name in _OF_ONE_PHASE:
-                if name in given:
-                    raise ValueError(f"--{name}: not together with --phases")
+                "records; give --eval_file",
+            ),
+            *(
+                (
+                    self.phases and name in config_flags.given(self),
+                    f"--{name}: not together with --phases",
+                )
+                for name in _OF_ONE_PHASE
+            ),
+        )
+        for is_wrong, message in refused:
+            if is_wrong:
+                raise ValueError(message)
 
     @property
     def phase_specs(self) -> list[PhaseSpec]:

@@ -7,11 +7,13 @@ TensorFlow.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from absl import logging
 
+from data import features as features_lib
 from data.features import Features
 from data.tokenization import plain_wordpiece
 from tasks.squad import decoding, windowing
@@ -89,7 +91,7 @@ class Answerer:
         """
         questions = list(questions)
         sequences = [self.encode(*pair) for pair in questions]
-        features = windowing.features(sequences)
+        features = features_lib.of_sequences(itertools.chain(*sequences))
         outputs = predict(features) if len(features) else {}
         lists = self.decode(sequences, outputs)
         return [(self.chosen(found), found) for found in lists]

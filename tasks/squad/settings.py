@@ -127,27 +127,39 @@ class SquadFlags(AnswerSettings, flags_lib.FinetuningFlags):
         """Refuses contradictory flags."""
         flags_lib.FinetuningFlags.__post_init__(self)
         super().__post_init__()
-        prompts = self.question or self.interactive
-        if self.do_train and not self.train_file:
-            raise ValueError("--do_train needs --train_file")
-        if "dev" in self.splits and not self.predict_file:
-            raise ValueError(
+        prompts = bool(self.question or self.interactive)
+        predicts = self.do_train or self.do_predict or prompts
+        refused = (
+            (
+                self.do_train and not self.train_file,
+                "--do_train needs --train_file",
+            ),
+            (
+                "dev" in self.splits and not self.predict_file,
                 "--predict_file is needed to predict, for ensembles, grids "
-                "and evaluations while training (--eval_every_steps)"
-            )
-        if self.question and not self.context:
-            raise ValueError("--question needs --context")
-        if self.context and not prompts:
-            raise ValueError("--context needs --question or --interactive")
-        if not (self.splits or prompts):
-            raise ValueError(
+                "and evaluations while training (--eval_every_steps)",
+            ),
+            (
+                self.question and not self.context,
+                "--question needs --context",
+            ),
+            (
+                self.context and not prompts,
+                "--context needs --question or --interactive",
+            ),
+            (
+                not (self.splits or prompts),
                 "at least one of --do_train, --do_predict, --ensemble_dirs, "
-                "--interactive and --question must be given"
-            )
-        if self.members and (self.do_train or self.do_predict or prompts):
-            raise ValueError(
-                "--ensemble_dirs only averages predictions of other runs"
-            )
+                "--interactive and --question must be given",
+            ),
+            (
+                self.members and predicts,
+                "--ensemble_dirs only averages predictions of other runs",
+            ),
+        )
+        for is_wrong, message in refused:
+            if is_wrong:
+                raise ValueError(message)
 
     @property
     def members(self) -> Sequence[str]:

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from data import sequences
-from data.features import Features
 from data.tokenization import plain_wordpiece, wordpiece
 from finetuning import task as tasks
 from tasks.squad import dataset
@@ -156,14 +155,3 @@ def max_context(
         size_weight=SIZE_WEIGHT,
     )
     return result
-
-
-def features(windows: Sequence[Sequence[Window]]) -> Features:
-    """Returns the model's inputs for the windows of some questions."""
-    flat = [window for found in windows for window in found]
-    ids = [number for window in flat for number in window.ids]
-    segments = [number for window in flat for number in window.segment_ids]
-    return Features(
-        row_splits=np.cumsum([0, *(len(window.ids) for window in flat)]),
-        ragged={"input_ids": np.array(ids), "segment_ids": np.array(segments)},
-    )
