@@ -21,9 +21,9 @@ MODES = ("--do_train", "--do_eval")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """An encoder of four layers, and data."""
+    """An encoder of a layer, and data."""
     root = tmp_path_factory.mktemp("data")
-    ner_runs.make_data(root, (300, 40, 15), num_hidden_layers=4)
+    ner_runs.make_data(root, (300, 40, 15))
     return root
 
 
@@ -45,7 +45,6 @@ def test_a_tagger_learns_and_predicts_without_its_activations(root):
         "frozen",
         *MODES,
         "--do_predict",
-        features="concat_last_four",
         lstm_size=24,
         num_train_epochs=12,
     )

@@ -1,8 +1,8 @@
 """Proves that flags of the hardware change nothing of what is trained.
 
 The same few steps on shards without a manifest, which are read before anything
-is known of them: in one batch, in two accumulated parts, on two replicas, with
-activations computed twice, in half precision.
+is known of them: in one batch, in two accumulated parts, with activations
+computed twice, in half precision.
 
 pytest tests/run_pretraining_split_test.py
 """
@@ -118,9 +118,8 @@ def test_parts_give_the_same_losses(folder, redrawing, redrawn):
     assert_same(run(folder, "drawn", **changed), redrawn)
 
 
-@pytest.mark.parametrize("recompute", ["attention", "all"])
-def test_recomputing_changes_no_loss(folder, plain, recompute):
-    assert_same(run(folder, recompute, recompute=recompute), plain)
+def test_recomputing_changes_no_loss(folder, plain):
+    assert_same(run(folder, "recomputed", recompute="all"), plain)
 
 
 def test_float16_gives_nearly_the_same_losses_and_skips_nothing(folder, plain):
@@ -146,14 +145,3 @@ def test_a_phase_may_be_added_but_not_changed(folder, capfd):
         run(folder, "phases", phases="16:2,32:4", **given)
     assert stopped.value.code == 2
     assert "--phases was 16:3,32:2, is 16:2,32:4" in capfd.readouterr().err
-
-
-@pytest.mark.slow
-def test_two_replicas_give_the_same_losses(folder, redrawing, redrawn):
-    """In a process of its own, whose devices are not in use yet."""
-    given = flags(folder, "replicas") | redrawing
-    process = pretraining_runs.start(folder, **given, num_replicas=2)
-    code, err = pretraining_runs.finish(process)
-    assert code == 0, err[-3000:]
-    assert "2 replica(s)" in err
-    assert_same(metrics(folder / "replicas"), redrawn)

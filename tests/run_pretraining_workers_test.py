@@ -6,9 +6,6 @@ python -m pytest tests/run_pretraining_workers_test.py
 import clusters
 import pretraining_runs
 import pytest
-import tensorflow as tf
-
-from training import strategy as strategy_lib
 
 
 def start_two(tmp_path, monkeypatch, *changes):
@@ -51,54 +48,3 @@ def test_workers_with_folders_of_their_own_are_refused(tmp_path, monkeypatch):
             "the same shared folder"
         ) in err.splitlines()
         assert not list((tmp_path / f"out{index}").iterdir())
-
-
-class Worker:
-    """One of two workers; the other finds what the test prepares."""
-
-    def __init__(self, monkeypatch, folder, *, is_chief, other_is_refused):
-        """Replaces the real workers."""
-        self.folder = folder
-        self.is_chief = is_chief
-        self.other_is_refused = other_is_refused
-        self.calls = 0
-        for name in ("is_multi_worker", "is_chief", "sum_over_replicas"):
-            monkeypatch.setattr(strategy_lib, name, getattr(self, f"_{name}"))
-
-    def _is_multi_worker(self, strategy):
-        return True
-
-    def _is_chief(self, strategy):
-        return self.is_chief
-
-    def _sum_over_replicas(self, strategy, values):
-        self.calls += 1
-        other = [float(self.other_is_refused), 1.0]
-        if self.calls == 1:
-            other = [0.0, 0.0] if self.is_chief else [7.0, 1.0]
-        return values + tf.constant(other, tf.float64)
-
-
-@pytest.mark.parametrize("is_chief", [True, False])
-def test_a_shared_folder_is_accepted(tmp_path, monkeypatch, is_chief):
-    if not is_chief:
-        (tmp_path / ".shared_folder.0000000007").touch()
-    worker = Worker(
-        monkeypatch, tmp_path, is_chief=is_chief, other_is_refused=False
-    )
-    strategy_lib.check_shared_folder(None, str(tmp_path))
-    assert worker.calls == 2
-    # The chief's is gone; that of another is not this worker's to remove.
-    assert len(list(tmp_path.iterdir())) == (not is_chief)
-
-
-def test_a_worker_whose_folder_cannot_be_made_says_so_when_all_know(
-    tmp_path, monkeypatch
-):
-    (tmp_path / "file").touch()
-    worker = Worker(monkeypatch, tmp_path, is_chief=True, other_is_refused=True)
-    with pytest.raises(tf.errors.OpError, match="file"):
-        strategy_lib.check_shared_folder(
-            None, str(tmp_path / "file" / "folder")
-        )
-    assert worker.calls == 2

@@ -179,8 +179,9 @@ def write(
     tensors = {name: tensor.read() for name, tensor in (others or {}).items()}
     for path, value in values.items():
         row = stored_weights.by_path(path)
-        tensors[stored_weights.stored_name(path)] = np.ascontiguousarray(
-            value.T if row and row.is_transposed else value
+        tensors[stored_weights.stored_name(path)] = np.asarray(
+            value.T if row and row.is_transposed else value,
+            order="C",
         )
     weights = os.path.join(directory, WEIGHTS)
     # The library renames a file of its own to the temporary path.

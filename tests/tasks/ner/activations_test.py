@@ -12,6 +12,7 @@ from data.features import Features
 from modeling import lstm
 from modeling.config import BertConfig
 from tasks.ner import activations
+from weights import model_directory, pretrained
 
 CONFIG = BertConfig(
     vocab_size=20,
@@ -79,6 +80,22 @@ def test_a_word_has_the_activations_of_its_first_token(features, model):
     assert sentences.ragged["label_ids"].tolist() == [1] * 6
 
 
+@pytest.mark.parametrize("order", [[[0, 2], [1]], [[2], [1], [0]]])
+def test_values_of_words_come_in_their_order_from_any_batches(features, order):
+    splits = features.row_splits
+    found = np.zeros(6)
+
+    def batch(numbers):
+        values = np.full((len(numbers), 8), -1.0)
+        for row, i in enumerate(numbers):
+            part = np.arange(splits[i], splits[i + 1])
+            values[row, : len(part)] = part
+        return {activations.NAME: values, "example_index": np.array(numbers)}
+
+    activations.set_words(found, features, map(batch, order))
+    np.testing.assert_array_equal(found, np.flatnonzero(WORDS))
+
+
 def test_a_killed_computation_continues_with_the_next_block(
     tmp_path, features, model, monkeypatch
 ):
@@ -127,3 +144,15 @@ def test_activations_that_do_not_fit_on_the_disk_are_named(
     with full_disk.longest_file(10), pytest.raises(OSError) as caught:
         activations.on_disk(path, features, SHAPE, Predict(model), {})
     assert caught.value.filename == path
+
+
+def test_the_weights_of_layers_are_kept_with_the_model(tmp_path):
+    options = {"num_classes": 3, "is_mixed": True, "size": 4, "depth": 0}
+    models = [
+        lstm.FrozenTaggingModel(CONFIG, layers=LAYERS, **options)
+        for _ in range(2)
+    ]
+    models[0].bilstm.mix.gamma.assign(2.0)
+    model_directory.save(models[0], str(tmp_path))
+    pretrained.assign(models[1], str(tmp_path))
+    assert float(models[1].bilstm.mix.gamma) == 2.0

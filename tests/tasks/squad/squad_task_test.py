@@ -250,3 +250,9 @@ def test_a_block_has_what_its_files_and_scores_need(make):
         texts = [x["text"] for x in entries]
         assert {found.best, ""} == {x.text for x in found.entries}
         assert found.best == next(filter(None, texts))
+
+
+def test_a_set_without_a_token_is_not_trained_on(make):
+    features = make("cat").features([], with_targets=False)
+    with pytest.raises(errors.InputError, match="no paragraph has a token"):
+        make("cat").epoch_size(features)
