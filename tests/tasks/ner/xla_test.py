@@ -80,7 +80,7 @@ def train(*, jit_compile):
     return results, [variable.numpy() for variable in model.weights]
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_steps_of_varying_length_are_those_without_xla():
     (expected, weights), (found, compiled) = (
         train(jit_compile=jit_compile) for jit_compile in (False, True)

@@ -13,13 +13,13 @@ from modeling.config import BertConfig
 from tasks.pretraining import objectives
 from training import feed, optimizers, step
 
-BATCH, LENGTH, PREDICTIONS = 8, 64, 20
+BATCH, LENGTH, PREDICTIONS = 8, 16, 4
 CONFIG = BertConfig(
     vocab_size=30522,
-    hidden_size=256,
+    hidden_size=128,
     num_hidden_layers=1,
     num_attention_heads=4,
-    intermediate_size=1024,
+    intermediate_size=128,
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
     max_position_embeddings=512,
