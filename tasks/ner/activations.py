@@ -123,7 +123,9 @@ def on_disk(
         features_lib.write_sidecar(
             path, {"made_from": made_from, "windows": end}
         )
-        logging.info("%s: %d of %d windows", path, end, len(features))
+        logging.info(
+            "%s: the activations of %d of %d windows", path, end, len(features)
+        )
     return np.memmap(path, _DTYPE, "r", shape=complete)
 
 

@@ -297,7 +297,8 @@ class Ner(tasks.Task):
 
     def shares(self, summary: tasks.Summary) -> str:
         """See Task: the types of the tags."""
-        return super().shares(summary._replace(labels=self._words_of(summary)))
+        words = summary._replace(labels=self._words_of(summary))
+        return f"{super().shares(words)} of {words.labels.total():,} words"
 
     def _words_of(self, summary: tasks.Summary) -> collections.Counter[str]:
         """Returns the number of words of each type, and of O."""

@@ -37,7 +37,7 @@ NULL_ODDS = "null_odds.json"
 _SIZES = ("max_seq_length", "doc_stride", "max_query_length")
 _SIZE = 4  # Examples of other tasks that take as long as a question.
 _THRESHOLD = "null_score_diff_threshold"
-_BEST = "the best"  # Where a threshold comes from.
+_BEST = "the best on these questions"  # Where a threshold comes from.
 
 
 class Squad(tasks.Task):

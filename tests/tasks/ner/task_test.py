@@ -173,7 +173,7 @@ def test_a_set_is_shown_as_it_was_understood(read, caplog):
         read("I-PER I-PER O O B-LOC")
     for text in (
         "the first: w0 I-PER, w1 I-PER, w2 O, w3 O, w4 B-LOC",
-        "labels: PER 40.0 %, O 40.0 %, LOC 20.0 %",
+        "labels: PER 40.0 %, O 40.0 %, LOC 20.0 % of 5 words",
     ):
         assert text in caplog.text
 
