@@ -250,19 +250,6 @@ def test_the_other_arms_train_on_the_same_shards(
     assert "next_sentence" not in text
 
 
-def test_the_model_fills_masks(root, capfd):
-    tiny_runs.start(
-        "fill_mask",
-        f"--model_dir={root / 'model'}",
-        "--text=the man [MASK] to a [MASK] .",
-        "--top_k=3",
-    )
-    lines = capfd.readouterr().out.splitlines()
-    assert lines[0] == "the man [MASK] to a [MASK] ."
-    assert lines[1].startswith("  mask 1:")
-    assert len(lines[2].split()) == 2 + 2 * 3
-
-
 def test_a_run_that_ends_within_its_warm_up_gets_a_warning(
     root, tmp_path, caplog
 ):
@@ -271,15 +258,6 @@ def test_a_run_that_ends_within_its_warm_up_gets_a_warning(
     with pretraining_runs.no_report():
         _run(root, **flags, num_warmup_steps=9)
     assert "--num_warmup_steps=9, but all steps are 1" in caplog.text
-
-
-def test_an_output_dir_with_another_model_is_refused(root, tmp_path, capfd):
-    wide = tmp_path / "wide.json"
-    wide.write_text(json.dumps({**CONFIG, "hidden_size": 32}))
-    before = (root / "model" / "model.safetensors").read_bytes()
-    line = _refused(capfd, root, bert_config_file=wide)
-    assert "holds another model: its hidden_size is 16, not 32" in line
-    assert (root / "model" / "model.safetensors").read_bytes() == before
 
 
 @pytest.mark.parametrize(

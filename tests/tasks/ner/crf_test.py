@@ -172,14 +172,6 @@ def test_the_best_sequence_is_found(model, length):
         assert tagging.viterbi(logits, *scores) == list(best)
 
 
-def test_sentences_are_decoded_each_for_itself(model):
-    logits = np.random.default_rng(3).standard_normal((5, 3))
-    scores = tagging.scores_of(model)
-    found = tagging.best_tags(logits, [2, 3], LABELS, scores)
-    alone = [tagging.viterbi(x, **scores) for x in (logits[:2], logits[2:])]
-    assert found == [[LABELS[i] for i in part] for part in alone]
-
-
 def test_transitions_are_kept_beside_the_model(model, tmp_path):
     assert not tagging.has_crf(str(tmp_path))
     tagging.save_crf(model, LABELS, str(tmp_path))

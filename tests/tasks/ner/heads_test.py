@@ -56,14 +56,3 @@ def test_only_labeled_places_count(model):
     right = logits[positions].argmax(axis=1) == features["label_ids"][positions]
     accuracy = metrics["accuracy"].sum / metrics["accuracy"].weight
     assert float(accuracy) == right.mean()
-
-
-def test_the_attention_of_the_pretraining_is_kept():
-    """A position of a left-to-right model does not see what follows."""
-    features = batch([[0] * 6] * 2)
-    other = {k: v.copy() for k, v in features.items()}
-    other["input_ids"][:, 3] = 19
-    for attention, is_seen in (("left_to_right", 0), ("bidirectional", 1)):
-        model = models.TaggingModel(CONFIG, num_classes=3, attention=attention)
-        a, b = (keras.ops.convert_to_numpy(model(x)) for x in (features, other))
-        assert np.any(a[:, :3] != b[:, :3]) == is_seen

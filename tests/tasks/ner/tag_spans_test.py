@@ -106,17 +106,6 @@ def test_letters_among_other_tags_are_plain(tags):
     assert tag_spans.scheme_of(tags) == tag_spans.PLAIN
 
 
-def test_spans_of_tags_that_no_scheme_allows_are_conllevals():
-    tags = "I-A I-B O I-A".split()
-    assert tag_spans.spans(tags) == [(0, 1, "A"), (1, 2, "B"), (3, 4, "A")]
-    assert tag_spans.spans(["E-A", "I-A"]) == [(0, 1, "A"), (1, 2, "A")]
-    assert tag_spans.spans(["S-A", "E-A"]) == [(0, 1, "A"), (1, 2, "A")]
-
-
-def test_types_may_have_hyphens():
-    assert tag_spans.spans(["B-a-b", "I-a-b"]) == [(0, 2, "a-b")]
-
-
 def test_the_text_is_conllevals():
     assert tag_spans.score(TRUE, FOUND).text() == PRINTED
 
@@ -150,11 +139,6 @@ def test_nothing_true_and_nothing_found_is_zero():
     scores = tag_spans.score([["O"]], [["O"]])
     assert scores.total.f1 == scores.total.precision == 0
     assert scores.accuracy == 1
-
-
-def test_lengths_must_agree():
-    with pytest.raises(ValueError):
-        tag_spans.score([["O", "O"]], [["O"]])
 
 
 def test_plain_tags_have_accuracy():

@@ -120,15 +120,6 @@ def test_losses_and_gradients_are_those_of_the_instances_alone(
         np.testing.assert_allclose(gradient, other, atol=2e-6 * largest)
 
 
-def test_attention_between_instances_would_change_the_losses(packed):
-    """So the equality above depends on the attention mask."""
-    objective = objectives.OBJECTIVES[0]
-    expected, _ = losses_and_gradients(objective, packed)
-    mixed = {**packed, "input_mask": np.minimum(packed["input_mask"], 1)}
-    values, _ = losses_and_gradients(objective, mixed)
-    assert abs(values["masked_lm_loss"] - expected["masked_lm_loss"]) > 1e-2
-
-
 def test_padding_rows_of_a_packed_batch_weigh_nothing(packed):
     rows = len(packed["input_ids"])
     filled = {

@@ -7,13 +7,11 @@ import json
 import re
 import types
 
-import numpy as np
 import pytest
 
 from data.tokenization import plain_wordpiece, vocabulary
-from finetuning import task as tasks
 from foundation import config_flags, errors
-from tasks.squad import decoding, settings
+from tasks.squad import settings
 from tasks.squad.task import Squad
 from weights import task_files
 
@@ -222,34 +220,6 @@ def test_targets_are_those_of_released_records(make):
     }
     names = [name for name in task.records.names if name in dense]
     assert names == list(dense)
-
-
-def test_a_block_has_what_its_files_and_scores_need(make):
-    task = make("cat", "")
-    (split,) = task.sets
-    encoded = tasks.Encoded(task, list(task.sets[split]))
-    count = int(encoded.features.row_splits[-1])
-    logits = np.arange(count, dtype=np.float32)
-    parts = task.decode(
-        encoded, {"start_logits": logits, "end_logits": logits[::-1]}
-    )
-    assert parts["start"] == logits.tobytes()
-    lists = json.loads(b"{" + parts["n_best"] + b"}")
-    assert list(lists) == ["0", "1"]
-    assert list(lists["0"][0]) == [
-        "text",
-        "probability",
-        "start_logit",
-        "end_logit",
-    ]
-    rows = [json.loads(x) for x in parts["answers"].splitlines()]
-    for (odds, *answers), entries in zip(rows, lists.values(), strict=True):
-        found = decoding.AnswerList(
-            [decoding.Answer(*x) for x in answers], odds
-        )
-        texts = [x["text"] for x in entries]
-        assert {found.best, ""} == {x.text for x in found.entries}
-        assert found.best == next(filter(None, texts))
 
 
 def test_a_set_without_a_token_is_not_trained_on(make):

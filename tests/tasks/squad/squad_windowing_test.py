@@ -85,33 +85,6 @@ def test_windows_advance_one_by_one(stride):
             )
 
 
-def test_every_token_has_most_context_in_exactly_one_window():
-    numbers, starts, lengths = np.array(
-        [
-            (i, *window)
-            for i, (count, room) in enumerate([(50, 12), (9, 20), (33, 7)])
-            for window in slow_windows(count, room, 5)
-        ]
-    ).T
-    best = windowing.max_context(numbers, starts, lengths)
-    rows, columns = np.nonzero(best)
-    positions = starts[rows] + columns
-    found = sorted(zip(numbers[rows], positions, strict=True))
-    assert found == [
-        (i, p) for i, n in enumerate((50, 9, 33)) for p in range(n)
-    ]
-    for row, position in zip(rows, positions, strict=True):
-        question = numbers[row]
-        scores = {
-            i: min(position - s, s + n - 1 - position) + 0.01 * n
-            for i, (q, s, n) in enumerate(
-                zip(numbers, starts, lengths, strict=True)
-            )
-            if q == question and s <= position < s + n
-        }
-        assert scores[row] == max(scores.values())
-
-
 @pytest.mark.parametrize(
     ("context", "answer", "expected"),
     [
