@@ -132,26 +132,6 @@ class Features:
         return result
 
 
-def of_sequences(sequences: Iterable[Any], *names: str) -> Features:
-    """Returns the features of sequences with `ids` and `segment_ids`.
-
-    Args:
-      sequences: the sequences.
-      *names: further attributes of them, with a value for each token.
-    """
-    rows = list(sequences)
-    attributes = {"input_ids": "ids", "segment_ids": "segment_ids"}
-    return Features(
-        row_splits=np.cumsum([0, *(len(row.ids) for row in rows)]),
-        ragged={
-            name: np.array([x for row in rows for x in getattr(row, attribute)])
-            for name, attribute in (
-                attributes | dict(zip(names, names, strict=True))
-            ).items()
-        },
-    )
-
-
 def by_token(
     batches: Iterable[dict[str, np.ndarray]], splits: np.ndarray
 ) -> dict[str, np.ndarray]:

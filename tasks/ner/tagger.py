@@ -43,10 +43,11 @@ class Tagger:
         lengths = [len(words) for text in texts for words in text]
         logits = np.zeros((sum(lengths), len(self.labels)), np.float32)
         if found:
-            features = features_lib.of_sequences(found, "words")
+            features = features_lib.from_sequences([found])
             batches = self.predictions(features)
             outputs = features_lib.by_token(batches, features.row_splits)
-            logits = outputs["logits"][features.ragged["words"] > 0]
+            is_word = np.concatenate([window.words for window in found]) > 0
+            logits = outputs["logits"][is_word]
         tags = tagging.best_tags(logits, lengths, self.labels, self.scores)
         return raw_text.find_entities(
             lines,

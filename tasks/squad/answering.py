@@ -7,7 +7,6 @@ TensorFlow.
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -91,7 +90,7 @@ class Answerer:
         """
         questions = list(questions)
         sequences = [self.encode(*pair) for pair in questions]
-        features = features_lib.of_sequences(itertools.chain(*sequences))
+        features = features_lib.from_sequences(sequences)
         outputs = predict(features) if len(features) else {}
         lists = self.decode(sequences, outputs)
         return [(self.chosen(found), found) for found in lists]
