@@ -63,11 +63,9 @@ def _confusions(
             return list(tags)
         return [tag_spans.split_tag(tag)[1] or _NONE for tag in tags]
 
-    pairs = Counter(zip(types(true), types(predicted), strict=True))
-    words = Counter[str]()
-    for (a, b), count in pairs.items():
-        words.update({a: count})
-        words.update({b: count})
+    sides = types(true), types(predicted)
+    pairs = Counter(zip(*sides, strict=True))
+    words = Counter(sides[0]) + Counter(sides[1])
     kinds = sorted(kind for kind, _ in words.most_common(_MAX_TYPES))
     rows = [[pairs[a, b] for b in kinds] for a in kinds]
     return report.heat_map("true", kinds, rows)

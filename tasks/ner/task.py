@@ -380,9 +380,8 @@ class Ner(tasks.Task):
         if not self.flags.is_frozen:
             marks = [x.words for y in encoded.sequences for x in y]
             logits = logits[np.concatenate([np.zeros(0, int), *marks]) > 0]
-        scores = None
-        if self.has_crf:
-            scores = {x: outputs[x] for x in ("transitions", "start", "end")}
+        names = ("transitions", "start", "end")
+        scores = {x: outputs[x] for x in names} if self.has_crf else None
         lengths = [len(x) for text in encoded.examples for x in text.sentences]
         tags = iter(tagging.best_tags(logits, lengths, self.labels, scores))
         return Tagged(

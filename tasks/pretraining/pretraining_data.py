@@ -50,10 +50,12 @@ def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
     Raises:
       InputError: a flag names no shard, or text was tokenized by other rules.
     """
-    flags = {"input_file": input_file}
-    if eval_file is not None:
-        flags["eval_file"] = eval_file
-    shards = {flag: _find_files(value, flag) for flag, value in flags.items()}
+    flags = {"input_file": input_file, "eval_file": eval_file}
+    shards = {
+        flag: _find_files(value, flag)
+        for flag, value in flags.items()
+        if value is not None
+    }
     _refuse_other_tokenizers([x for paths in shards.values() for x in paths])
     if eval_file is not None:
         _warn_of_overlap(**shards)
@@ -62,13 +64,13 @@ def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
 
 def _refuse_other_tokenizers(paths: list[str]) -> None:
     """Raises InputError if manifests differ in the tokenizer's settings."""
-    first = None
-    for path, entry in manifest.find(paths).items():
-        first = first or (path, entry.tokenizer)
-        if entry.tokenizer != first[1]:
+    made = list(manifest.find(paths).items())
+    for path, entry in made:
+        first, like = made[0]
+        if entry.tokenizer != like.tokenizer:
             raise errors.InputError(
                 f"{path}: made with the tokenizer's settings "
-                f"{entry.tokenizer}, but {first[0]} with {first[1]}"
+                f"{entry.tokenizer}, but {first} with {like.tokenizer}"
             )
 
 

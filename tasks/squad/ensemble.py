@@ -105,11 +105,16 @@ def _read(directory: str, windows: str) -> np.ndarray:
 def settings(directories: Sequence[str]) -> task_files.SquadSettings | None:
     """Returns the settings of runs with the mean of their thresholds."""
     runs = [x for x in map(task_files.read_settings, directories) if x]
-    thresholds = [x.null_score_diff_threshold for x in runs]
-    known = [x for x in thresholds if x is not None]
+    thresholds = [
+        x.null_score_diff_threshold
+        for x in runs
+        if x.null_score_diff_threshold is not None
+    ]
     if not runs:
         return None
     return dataclasses.replace(
         runs[0],
-        null_score_diff_threshold=float(np.mean(known)) if known else None,
+        null_score_diff_threshold=float(np.mean(thresholds))
+        if thresholds
+        else None,
     )

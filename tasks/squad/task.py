@@ -263,11 +263,6 @@ class Squad(tasks.Task):
 
     # From outputs to results.
 
-    def _answers(
-        self, encoded: tasks.Encoded, outputs: Mapping[str, np.ndarray]
-    ) -> list[AnswerList]:
-        return self.answerer.decode(encoded.sequences, outputs)
-
     def files(self, split: str) -> Mapping[str, tasks.Layout]:
         """See Task; `finish` returns the files of a line for each question."""
         return {N_BEST: tasks.Layout("n_best", b"{", b",", b"\n}\n")}
@@ -277,7 +272,7 @@ class Squad(tasks.Task):
     ) -> dict[str, bytes]:
         """See Task."""
         members, lines = [], []
-        answers = self._answers(encoded, outputs)
+        answers = self.answerer.decode(encoded.sequences, outputs)
         for question, found in zip(encoded.examples, answers, strict=True):
             names = Answer._fields[:-1]
             rows = [dict(zip(names, x, strict=False)) for x in found.entries]
@@ -302,7 +297,8 @@ class Squad(tasks.Task):
         outputs: Mapping[str, np.ndarray],
     ) -> tasks.Evaluation:
         """See Task: scores and threshold, without the files of answers."""
-        return self._evaluation(examples, self._answers(encoded, outputs))[0]
+        answers = self.answerer.decode(encoded.sequences, outputs)
+        return self._evaluation(examples, answers)[0]
 
     def finish(
         self, examples: tasks.Examples, part: Callable[[str], bytes]
