@@ -67,8 +67,8 @@ class Text(NamedTuple):
       sentences: the words of each sentence.
       tags: their tags; None if the file has none.
       opens: whether the file has a -DOCSTART- line before it.
-      separator: the text between the file's columns.
       scheme: the scheme of the file's tags.
+      separator: the text between the file's columns.
       line: the line of raw text; None of a file of words.
       places: the characters [start, stop) of its words in the line.
     """
@@ -77,8 +77,8 @@ class Text(NamedTuple):
     sentences: Tags
     tags: Tags | None = None
     opens: bool = False
-    separator: str = " "
     scheme: str = tag_spans.BIO2
+    separator: str = " "
     line: str | None = None
     places: Places = ()
 
@@ -125,7 +125,7 @@ def _read_lines(path: str, columns: Columns) -> Iterator[Text]:
                     (tuple(words),),
                     None if tag is None else (tuple(tags),),
                     opens,
-                    separator,
+                    separator=separator,
                 )
                 words, tags, opens = [], [], False
             opens = opens or is_opening
@@ -223,7 +223,7 @@ def _read_table(path: str, columns: Columns) -> Iterator[Text]:
             (tuple(_checked(text, where) for text in words),),
             tags,
             opens,
-            "\t",  # Words may contain spaces.
+            separator="\t",  # Words may contain spaces.
         )
         opens = False
 
