@@ -21,9 +21,9 @@ MODES = ("--do_train", "--do_eval")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """An encoder of a layer, and data."""
+    """An encoder of two layers, and data."""
     root = tmp_path_factory.mktemp("data")
-    ner_runs.make_data(root, (300, 40, 15))
+    ner_runs.make_data(root, (300, 40, 15), num_hidden_layers=2)
     return root
 
 
@@ -77,7 +77,7 @@ def test_a_killed_grid_of_taggers_ends_like_one_left_alone(
     flags |= {"num_train_epochs": 1}
     whole = run(root, "whole", *MODES, **flags)
     monkeypatch.setattr(activations, "BLOCK", 128)
-    fill, train, calls = activations.windowing.set_words, loop.train, []
+    fill, train, calls = activations.set_words, loop.train, []
 
     def fill_one(*arguments):
         calls.append("block")
@@ -91,7 +91,7 @@ def test_a_killed_grid_of_taggers_ends_like_one_left_alone(
             raise KeyboardInterrupt
         return train(*arguments, **options)
 
-    monkeypatch.setattr(activations.windowing, "set_words", fill_one)
+    monkeypatch.setattr(activations, "set_words", fill_one)
     monkeypatch.setattr(loop, "train", train_one)
     for _ in range(2):
         with pytest.raises(SystemExit):
@@ -109,8 +109,11 @@ def test_a_killed_grid_of_taggers_ends_like_one_left_alone(
 
 
 def test_a_dry_run_computes_no_activations(root, without_lstms, monkeypatch):
+    def expect_none(values, features, batches):
+        assert not list(batches)
+
     monkeypatch.setattr(activations, "on_disk", None)
-    monkeypatch.setattr(activations, "in_memory", None)
+    monkeypatch.setattr(activations, "set_words", expect_none)
     with pytest.raises(SystemExit) as exit:
         run(root, "dry", *MODES, "--dry_run")
     assert exit.value.code == 0
