@@ -39,6 +39,8 @@ def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
     if flags.distillation.teacher_dir is not None:
         teacher = distillation.open_teacher(session)
     journal.begin(flags, session.made_from)
+    if flags.is_grid:
+        _score_single_run(session)
     network, trained = None, None
     for number, run in enumerate(runs, 1):
         if flags.is_grid:
@@ -70,6 +72,10 @@ def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
         gc.collect()
         network = session.build(flags.random_seed)
         network.load(flags.output_dir)
+    for split in session.task.sets:
+        if not split.startswith("test"):
+            session.note_set(split)
+    session.write_card()
     return network, best["step"]
 
 
@@ -91,11 +97,17 @@ def _finish(
             atomic.write_bytes(os.path.join(output_dir, name), data)
         network.head.save(network.model, output_dir, session.task.tokenizer)
     session.record.finish(run.name, result)
-    if session.record.best.get("run") == run.name:
-        for split in session.task.sets:
-            if not split.startswith("test"):
-                session.note_set(split)
-        session.write_card()
+
+
+def _score_single_run(session: sessions.Session) -> None:
+    """Evaluates a single run that has ended, before a grid is made of it."""
+    for name, result in session.record.runs.items():
+        if not result["values"] and not result["failed"]:
+            network = session.build(session.flags.random_seed)
+            network.load(session.flags.output_dir)
+            evaluation = session.evaluate(network, (name, result["step"]))
+            values = dict(evaluation.values)
+            session.record.finish(name, {**result, "values": values})
 
 
 def _remove_checkpoints(session: sessions.Session, run: record.Run) -> None:

@@ -385,6 +385,24 @@ def test_a_grid_is_extended_and_trains_only_what_is_new(
         assert found["runs"][name] == run
 
 
+def test_a_single_run_is_completed_and_becomes_one_of_a_grid(root):
+    folder, flags = root / "single", {"num_train_epochs": 3}
+    train = classifier_runs.run_csv
+    train(root, folder, "--do_train", learning_rate="5e-3", **flags)
+    # As if killed when the result was in the journal, and nothing after it.
+    card, found = folder / "README.md", journal(folder)
+    sets = found.pop("sets")
+    (folder / "run.json").write_text(json.dumps(found))
+    card.unlink()
+    train(root, folder, "--do_train", learning_rate="5e-3", **flags)
+    assert journal(folder)["sets"] == sets and card.exists()
+    train(root, folder, *TRAIN, learning_rate="5e-3,1e-6", **flags)
+    found = journal(folder)
+    assert found["best"]["run"] == BEST
+    scores = [run["values"]["score"] for run in found["runs"].values()]
+    assert max(scores) == tiny_runs.eval_results(folder)["eval_score"]
+
+
 def test_runs_of_other_settings_are_refused(root, grid, capsys):
     other = root / "other_dev.csv"
     other.write_text((root / "dev.csv").read_text().replace("no", "yes"))
