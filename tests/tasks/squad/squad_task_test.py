@@ -218,7 +218,7 @@ def test_targets_are_those_of_released_records(make):
         "end_positions": [0, 4, 0],
         "is_impossible": [0, 0, 1],
     }
-    names = [name for name in task.records.names if name in dense]
+    names = [name for name in task.records("train").names if name in dense]
     assert names == list(dense)
 
 
