@@ -344,7 +344,7 @@ def values(where: str, tensor: StoredTensor) -> np.ndarray:
         raise errors.InputError(
             f"{where}: {tensor.name} is {tensor.dtype}; weights must be floats"
         )
-    value = np.ascontiguousarray(value, np.float32)
+    value = np.asarray(value, np.float32, order="C")  # Also of no axis.
     # The sum is fast, and not finite if any value is not. It may overflow
     # though all values are finite; only then is each value checked. Both
     # infinities have no sum, of which NumPy would warn.

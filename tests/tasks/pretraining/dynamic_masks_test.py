@@ -141,18 +141,18 @@ def test_batches_are_functions_of_seed_and_number(made):
     assert drawn(seed=4)[0] != first[0]
 
 
-def test_the_manifest_says_how_masks_are_drawn(made):
+def test_the_manifest_says_how_masks_are_drawn(made, tmp_path):
     rule = masks_of(made["words"]).rule
     assert rule.do_whole_word_mask and rule.mask_token_prob == 0.7
     plain = dynamic_masks.of_shards(
-        ["/nowhere/a.tfrecord"], 7, made["words"].tokenizer
+        [str(tmp_path / "a.tfrecord")], 7, made["words"].tokenizer
     ).rule
     assert plain.max_predictions_per_seq == 7
     assert (plain.masked_lm_prob, plain.mask_token_prob) == (0.15, 0.8)
 
 
-def test_shards_of_different_rules_are_refused(made):
-    paths = [*made["alone"].output_files, "/nowhere/a.tfrecord"]
+def test_shards_of_different_rules_are_refused(made, tmp_path):
+    paths = [*made["alone"].output_files, str(tmp_path / "a.tfrecord")]
     with pytest.raises(errors.InputError, match="a.tfrecord.*mask_token_prob"):
         dynamic_masks.of_shards(paths, 20, made["alone"].tokenizer)
 

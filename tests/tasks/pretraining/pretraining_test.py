@@ -238,7 +238,7 @@ def test_the_flag_of_a_length_beyond_the_model_is_named(flag, specs):
 
 
 def test_files_beside_shards_are_no_shards(tmp_path):
-    for name in ("a-0.tfrecord", "a.manifest.json", "a.vocab.txt"):
+    for name in ("a-0.tfrecord", "a.vocab.txt"):
         (tmp_path / name).write_text("")
     found = pretraining_data.find_shards(f"{tmp_path}/*", None)
     assert found == {"input_file": [f"{tmp_path}/a-0.tfrecord"]}
