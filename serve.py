@@ -66,14 +66,7 @@ class ServeConfig:
         at_least=0,
     )
     max_batch_size: int = field(
-        "Texts that are computed together; 0 does not join requests.",
-        32,
-        at_least=0,
-    )
-    batch_timeout_ms: float = field(
-        "Time that a request waits for others while the model is idle.",
-        0.0,
-        at_least=0,
+        "Texts that are computed together, at most.", 32, at_least=1
     )
     threads_per_batch: int | None = field(
         "Threads that compute a batch; 0 for all cores. Few threads take less "

@@ -1,6 +1,6 @@
 """Windows that overlap: in which of them a token is read.
 
-`serving.model_inputs` does the same inside a graph.
+`serving.text_graphs` does the same inside a graph.
 """
 
 import numpy as np

@@ -20,7 +20,7 @@ from foundation import errors
 from modeling.config import BertConfig
 from training import inference, loop
 from training import strategy as strategies
-from weights import pretrained, task_files
+from weights import checkpoint_sources, pretrained, task_files
 
 
 class Network:
@@ -96,12 +96,15 @@ class Network:
             self._load_files(start.init_checkpoint)
 
     def load(
-        self, weights: str | None, tokenizer: wordpiece.Tokenizer | None = None
+        self,
+        weights: str | checkpoint_sources.Source | None,
+        tokenizer: wordpiece.Tokenizer | None = None,
     ) -> None:
         """Assigns the weights of a model that was trained for the task.
 
         Args:
-          weights: a model directory or a checkpoint; None is refused.
+          weights: a model directory or a checkpoint, also one that was read
+            already; None is refused.
           tokenizer: tokenizer of the texts, which must be the model's.
 
         Raises:
@@ -113,12 +116,18 @@ class Network:
         loaded = self._load_files(weights)
         if missing := [x for x in report.initialized if x not in loaded]:
             raise errors.InputError(
-                f"{weights} has not been trained for this task: "
-                f"{errors.listed(missing)} are missing; --do_train"
+                f"{getattr(weights, 'path', weights)} has not been trained for "
+                f"this task: {errors.listed(missing)} are missing; --do_train"
             )
 
-    def _load_files(self, weights: str) -> Sequence[str]:
-        folder = given_model.folder_of(weights)
+    def _load_files(
+        self, weights: str | checkpoint_sources.Source
+    ) -> Sequence[str]:
+        folder = (
+            given_model.folder_of(weights)
+            if isinstance(weights, str)
+            else weights.folder
+        )
         return self.head.load_files(self.model, folder)
 
     def restore(self, directory: str) -> int:

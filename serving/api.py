@@ -21,10 +21,10 @@ import numpy as np
 from absl import logging
 
 from finetuning import record
-from foundation import atomic, errors
-from serving import keras_layers, opened_model, predictors
+from foundation import atomic, config_flags, errors, file_system
+from serving import keras_layers, opened_model, predictors, settings
 from serving.opened_model import OpenedModel
-from tasks.ner import tagging
+from tasks.squad.settings import AnswerSettings
 from weights import kinds, model_directory, task_files
 
 
@@ -94,23 +94,39 @@ def load(
         raise errors.InputError(
             f"a path of text is needed, not {predictors.shown(path)}"
         )
-    options = opened_model.Options(
-        task=task,
-        max_seq_length=max_seq_length,
-        batch_size=batch_size,
-        precision=precision,
-        labels=labels,
-        new_head=new_head,
-        squad=squad or {},
-        document_context=document_context,
-        top_k=top_k,
-        pooling=pooling,
-        layer=layer,
-        normalize=normalize,
-    )
-    opened = opened_model.OpenedModel(os.fspath(path), options)
-    opened.check_options()
-    return Model(opened)
+    # A dictionary has another order than its numbers, a set has none.
+    if labels is not None and (
+        not isinstance(labels, list | tuple)
+        or not all(isinstance(x, str) for x in labels)
+    ):
+        raise errors.InputError(
+            f"labels={labels!r:.80}: must be a list of names, in the order of "
+            "the outputs"
+        )
+    names = AnswerSettings().besides_length
+    if unknown := [x for x in squad or {} if x not in names]:
+        raise errors.InputError(
+            f"squad: {unknown[0]!r} is none of {', '.join(names)}"
+        )
+    try:
+        options = config_flags.build(
+            settings.LoadOptions,
+            task=task,
+            max_seq_length=max_seq_length,
+            precision=precision,
+            label_names=labels,
+            document_context="maximal" if document_context else "none",
+            top_k=top_k,
+            pooling=pooling,
+            layer=layer,
+            normalize=normalize,
+            new_head=new_head,
+            batch_size=batch_size,
+            **squad or {},
+        )
+    except ValueError as error:
+        raise errors.InputError(str(error)) from error
+    return Model(opened_model.OpenedModel(os.fspath(path), options))
 
 
 class Model:
@@ -126,32 +142,21 @@ class Model:
 
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
-        self._opened, self._path = opened, opened.path
-        self._loaded = loaded = opened.load()
-        setup = loaded.setup
-        self._predictor = predictors.make(setup, self._run)
+        self._opened, setup = opened, opened.setup
         self.task, self.labels = setup.task, setup.labels
         self.max_seq_length = setup.max_seq_length
-        self.tokenizer = self._predictor.tokenizer
+        self.tokenizer = opened.predictor.tokenizer
 
     def __repr__(self) -> str:
         """Names the model, its task, its labels and its size."""
-        config, labels = self._loaded.setup.config, ""
+        config, labels = self._opened.setup.config, ""
         if self.labels:
             labels = f", labels {errors.listed(self.labels)}"
         return (
-            f"<{self.task} model of {self._path}{labels}: "
+            f"<{self.task} model of {self._opened.path}{labels}: "
             f"{config.num_hidden_layers} layers, H={config.hidden_size}, "
             f"V={config.vocab_size}, max_seq_length={self.max_seq_length}>"
         )
-
-    def _run(self, features: Any) -> Any:
-        """Computes the model, for its predictor."""
-        network = self._loaded.network
-        if network is None:  # A masked LM, and features of a batch.
-            return self._loaded.model(features).masked_lm_logits
-        batch_size = self._opened.options.batch_size
-        return network.predictions(features, batch_size, pads=False)
 
     def predict(self, inputs: Sequence) -> Sequence | np.ndarray:
         """Returns one result for each input, in order.
@@ -170,11 +175,11 @@ class Model:
         Raises:
           InputError: the model cannot read an input.
         """
-        inputs = self._predictor.item.listed(inputs)
+        inputs = self._opened.predictor.item.listed(inputs)
         if inputs:
-            return self._predictor.predict(inputs)
+            return self._opened.predictor.predict(inputs)
         if self.task == kinds.SENTENCE_EMBEDDING:
-            size = self._loaded.setup.settings["size"]
+            size = self._opened.setup.settings["size"]
             return np.zeros((0, size), np.float32)
         return []
 
@@ -205,10 +210,10 @@ class Model:
         Raises:
           InputError: there are no inputs, or one cannot be read.
         """
-        inputs = self._predictor.encoded_item.listed(inputs)
+        inputs = self._opened.predictor.encoded_item.listed(inputs)
         if not inputs:
             raise errors.InputError("encode: no inputs")
-        features = self._predictor.features(inputs)
+        features = self._opened.predictor.features(inputs)
         length = int(features.lengths.max(initial=0))
         return features.batch(np.arange(len(features)), length)
 
@@ -237,18 +242,12 @@ class Model:
             times [B, S, H]: of the embeddings and of each layer.
         """
         opened = self._opened
-        others: dict[str, Any] = {}
-        if self.task == kinds.FILL_MASK:
-            others["next_sentence"] = opened.next_sentence()
-            if others["next_sentence"]:
-                others["pooler"] = opened.pooler()
-        elif self.task == kinds.SENTENCE_EMBEDDING:
-            others = {"layer": opened.options.layer, "pooler": opened.pooler()}
         return keras_layers.functional(
-            self._loaded.model,
+            opened.model,
             self.task,
+            layer=opened.options.layer,
+            tensors=opened.source.tensors,
             hidden_states=hidden_states,
-            **others,
         )
 
     def save(
@@ -277,25 +276,18 @@ class Model:
                     f"save {directory}: a model is there, and overwrite=False"
                 )
             logging.warning("%s: the model there is replaced", directory)
-        model, flags = self._loaded.model, self._predictor.flags
-        model_directory.save(
-            getattr(model, "tagger", model),  # Of one with a CRF.
-            directory,
-            self.tokenizer,
-            labels=self.labels,
-            problem_type=kinds.BY_EXPORT_NAME[self.task].problem_type,
-        )
-        if self.task == kinds.TOKEN_CLASSIFICATION:
-            tagging.save_crf(model, self.labels or (), directory)
+        opened, flags = self._opened, self._opened.predictor.flags
+        file_system.make_folder(directory)
+        opened.head.save(opened.model, directory, self.tokenizer)
         if self.task == kinds.QUESTION_ANSWERING:
             with_negative = bool(flags["version_2_with_negative"])
             threshold = flags["null_score_diff_threshold"]
-            settings = task_files.SquadSettings(
+            stored = task_files.SquadSettings(
                 version_2_with_negative=with_negative,
                 null_score_diff_threshold=threshold if with_negative else None,
             )
-            task_files.write_settings(directory, settings)
-        if flags := {**self._opened.flags_of_texts, **flags}:
+            task_files.write_settings(directory, stored)
+        if flags := {**opened.remembered, **flags}:
             # As a training leaves them: commands read texts as now.
             atomic.write_json(
                 os.path.join(directory, record.NAME), {"flags": flags}

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from data import examples
 from data.tokenization import plain_wordpiece
 from foundation import atomic, errors, file_system, metadata
 from modeling.config import BertConfig
 from serving import predictors, served_model
 from serving.served_model import Signature, Spec
-from weights import kinds, model_directory, tokenizer_files
+from weights import model_directory, task_files, tokenizer_files
 
 # Feature of our models -> name of TensorFlow Hub's encoders.
 HUB_NAMES = {
@@ -44,9 +43,10 @@ class Description:
 
 
 def read_description(directory: str) -> Description | None:
-    """Returns what export.json says; None without that file."""
+    """Returns what export.json says; None if it is not there, or of OwnTask."""
     path = os.path.join(directory, served_model.DESCRIPTION)
-    return metadata.read_if_present(path, Description)
+    found = metadata.read_if_present(path, Description)
+    return found if found and found.task in predictors.PREDICTORS else None
 
 
 def read_setup(directory: str) -> predictors.Setup:
@@ -60,27 +60,22 @@ def read_setup(directory: str) -> predictors.Setup:
     if description is None or not file_system.exists(config):
         missing = _CONFIG if description else served_model.DESCRIPTION
         raise errors.InputError(f"{directory}: {missing} is missing")
-    task = description.task
-    if task not in kinds.BY_EXPORT_NAME:
-        raise errors.InputError(f"{directory}: the task {task} is unknown")
-    tokenizer = tokenizer_files.load(directory)
-    labels, scores = description.labels, None
-    if task == kinds.TOKEN_CLASSIFICATION:
+    tokenizer, scores = tokenizer_files.load(directory), None
+    if file_system.exists(os.path.join(directory, task_files.CRF)):
         # Imports Keras.
         from tasks.ner import tagging
 
-        if tagging.has_crf(directory):
-            scores = tagging.read_crf(labels or (), directory)
+        scores = tagging.read_crf(description.labels or (), directory)
     settings = model_directory.read_settings(directory)
     return predictors.Setup(
         name=directory,
-        task=task,
+        task=description.task,
         config=BertConfig.from_json_file(config),
         tokenizer=plain_wordpiece.PlainTokenizer(
             tokenizer.vocabulary, **tokenizer.settings
         ),
         max_seq_length=description.max_seq_length,
-        labels=labels,
+        labels=description.labels,
         settings=description.settings,
         are_pairs="text_pair" in description.inputs,
         left_to_right=settings.attention == "left_to_right",
@@ -88,36 +83,60 @@ def read_setup(directory: str) -> predictors.Setup:
     )
 
 
+def check_folder(directory: str) -> None:
+    """Raises InputError if an export would overwrite something else."""
+    file_system.refuse_remote(
+        directory, "output_dir", "copy the complete directory afterwards"
+    )
+    file_system.check_output_folder(directory, "output_dir")
+    if (
+        file_system.exists(directory)
+        and not file_system.exists(
+            os.path.join(directory, served_model.DESCRIPTION)
+        )
+        and os.listdir(directory)
+    ):
+        raise errors.InputError(
+            f"--output_dir={directory}: exists and is no exported model"
+        )
+    if os.path.ismount(directory):
+        raise errors.InputError(
+            f"--output_dir={directory}: a mount point cannot be replaced; name "
+            "a directory in it"
+        )
+
+
 def write(
     directory: str,
-    setup: predictors.Setup,
-    model: Any,
-    inputs: list[str],
+    opened: Any,
+    config: BertConfig,
+    readme: str,
+    facts: Mapping[str, Any],
     **values: Any,
-) -> dict[str, Any]:
-    """Writes the files beside an exported model; returns export.json.
+) -> None:
+    """Writes the files beside an exported model.
 
     Args:
       directory: the directory of the export.
-      setup: what is known of the model.
-      model: the Keras model, whose CRF is written.
-      inputs: the names of the inputs.
-      **values: further values of export.json.
+      opened: the opened_model.OpenedModel.
+      config: its hyperparameters.
+      readme: the README, with the names of facts in it.
+      facts: name -> value in the README, besides task, labels and precision.
+      **values: further values of export.json, the precision among them.
     """
-    kind = kinds.BY_EXPORT_NAME[setup.task]
+    setup, head = opened.setup, opened.head
+    # transformers takes two classes where none has a name.
+    labels = ["LABEL_0"] if setup.task == "regression" else setup.labels
     model_directory.write_configs(
         directory,
-        setup.config,
+        config,
         model_directory.Settings(
-            architecture=kind.architecture or "BertModel",
+            architecture=head.architecture,
             attention="left_to_right"
             if setup.left_to_right
             else "bidirectional",
-            # transformers takes two classes where none has a name.
-            labels=["LABEL_0"]
-            if setup.task == examples.REGRESSION
-            else setup.labels,
-            problem_type=kind.problem_type,
+            labels=labels,
+            problem_type=head.problem_type,
             pad_token_id=setup.tokenizer.vocabulary.pad_id,
         ),
     )
@@ -129,19 +148,27 @@ def write(
     if setup.scores is not None:
         from tasks.ner import tagging
 
-        tagging.save_crf(model, setup.labels or (), directory)
+        tagging.save_crf(opened.model, setup.labels or (), directory)
     description = {
         "format_version": 1,
         "task": setup.task,
-        "inputs": inputs,
+        "inputs": list(opened.predictor.inputs),
         "labels": setup.labels,
         "max_seq_length": setup.max_seq_length,
         "settings": dict(setup.settings),
+        "source": opened.description,
         **values,
     }
     path = os.path.join(directory, served_model.DESCRIPTION)
     atomic.write_json(path, description)
-    return description
+    names = f"Labels: `{'`, `'.join(setup.labels or ())}`.\n"
+    text = readme.format(
+        task=setup.task.replace("_", " "),
+        labels=names if setup.labels else "",
+        precision=values["precision"],
+        **facts,
+    )
+    atomic.write_text(os.path.join(directory, "README.md"), text)
 
 
 class Model:
@@ -152,36 +179,26 @@ class Model:
         setup: predictors.Setup,
         run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]],
         outputs: Mapping[str, Spec],
-        *,
-        fill: Callable | None = None,
     ):
         """Takes what an engine has loaded.
 
         Args:
           setup: what is known of the model.
-          run: maps features int32 [B, S], or [B, K, S], to `outputs`.
+          run: maps features int32 [B, S], or [B, K, S], to `outputs`; of a
+            masked LM, with masked_lm_positions [B, P], to logits [B, P, V].
           outputs: name -> form of an output.
-          fill: of a masked LM, maps features with masked_lm_positions [B, P] to
-            the logits of words [B, P, V].
         """
         self.task: str | None = setup.task
         self.max_seq_length: int | None = setup.max_seq_length
         self._config, self._run = setup.config, run
-        self._predictor = predictors.make(
-            setup, fill or predictors.in_batches(run)
-        )
-        inputs = self._predictor.inputs
-        has_axis = setup.windows or setup.task == "multiple_choice"
-        ids = Spec((None,) * (2 if has_axis else 1), np.dtype("i4"))
+        self._predictor = predictor = predictors.of_batches(setup, run)
+        forms = {"endings": served_model.TEXTS}
+        axes = (None,) * (2 if predictor.has_sequences else 1)
+        ids = Spec(axes, np.dtype("i4"))
         self.signatures: Mapping[str, Signature] = {
             served_model.DEFAULT_SIGNATURE: Signature(
-                {
-                    name: served_model.TEXTS
-                    if name == "endings"
-                    else served_model.TEXT
-                    for name in inputs
-                },
-                self._predictor.outputs,
+                {x: forms.get(x, served_model.TEXT) for x in predictor.inputs},
+                predictor.outputs,
             ),
             "serve": Signature(dict.fromkeys(HUB_NAMES.values(), ids), outputs),
         }
@@ -206,32 +223,30 @@ class Model:
 
         The model would embed them as others.
         """
-        config, first = self._config, features["input_ids"]
-        for name, values in features.items():
-            if values.shape != first.shape:
+        shape = features["input_ids"].shape
+        longest = self._config.max_position_embeddings
+        for name, count in counts(self._config).items():
+            values, hub = features[name], HUB_NAMES[name]
+            if values.shape != shape or not 0 < shape[-1] <= longest:
                 raise errors.InputError(
-                    f"{HUB_NAMES[name]}: has the shape {list(values.shape)}, "
-                    f"{HUB_NAMES['input_ids']} {list(first.shape)}"
+                    f"{hub}: has the shape {list(values.shape)}; all need the "
+                    f"same, with 1 to {longest} ids in a row"
                 )
-        longest = config.max_position_embeddings
-        if not first.size or first.shape[-1] > longest:
-            raise errors.InputError(
-                f"{HUB_NAMES['input_ids']}: row 0: {first.shape[-1]} ids, not "
-                f"from 1 to {longest}"
-            )
-        counts = {
-            "input_ids": config.vocab_size,
-            "input_mask": 2,
-            "segment_ids": config.type_vocab_size,
-        }
-        for name, count in counts.items():
-            values = features[name]
             bad = np.argwhere((values < 0) | (values >= count))
             if len(bad):
                 raise errors.InputError(
-                    f"{HUB_NAMES[name]}: row {bad[0][0]}: "
-                    f"{values[tuple(bad[0])]} is not from 0 to {count - 1}"
+                    f"{hub}: row {bad[0][0]}: {values[tuple(bad[0])]} is not "
+                    f"from 0 to {count - 1}"
                 )
+
+
+def counts(config: BertConfig) -> dict[str, int]:
+    """Returns how many values each feature may have."""
+    return {
+        "input_ids": config.vocab_size,
+        "input_mask": 2,
+        "segment_ids": config.type_vocab_size,
+    }
 
 
 def _decoded(values: np.ndarray) -> list:

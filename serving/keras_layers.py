@@ -11,6 +11,8 @@ a model; a wrapper made from a config has weights of its own.
 """
 
 import dataclasses
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -19,24 +21,24 @@ from keras import ops
 from foundation import errors
 from modeling import heads, layers, lstm, models, variables
 from modeling.config import BertConfig
+from weights import stored_weights
 
 _register = keras.saving.register_keras_serializable(package="bert")
 INPUTS = ("input_ids", "input_mask", "segment_ids")
+_POOLER, _NEXT_SENTENCE = "bert/pooler/dense", "cls/seq_relationship/"
 
 
 class _Wrapper(keras.layers.Layer):
     """What the wrappers have in common.
 
-    A subclass has further attributes, named in `_OPTIONS`, which are arguments
-    of the constructor and of the config.
-
     Attributes:
       bert_config: the hyperparameters.
       scope: the prefix of the variables in the released checkpoints.
-      inner: the wrapped layer.
+      inner: the wrapped layer, or a list of layers and variables.
+      options: further arguments of the constructor and of the config.
     """
 
-    _OPTIONS: tuple[str, ...] = ()
+    _DEFAULTS: Mapping[str, Any] = {}  # Of `options`.
 
     def __init__(
         self,
@@ -48,14 +50,12 @@ class _Wrapper(keras.layers.Layer):
     ):
         """Wraps a layer, or makes one with random weights.
 
-        `bert_config` may be a dict. `options` are `_OPTIONS`, and name, dtype
-        and trainable of keras.layers.Layer.
+        `bert_config` may be a dict. `options` are `self.options`, and name,
+        dtype and trainable of keras.layers.Layer.
         """
-        for option in self._OPTIONS:
-            if option in options:
-                setattr(self, option, options.pop(option))
-        options["autocast"] = False
-        super().__init__(**options)
+        own = {k: options.pop(k, x) for k, x in self._DEFAULTS.items()}
+        super().__init__(autocast=False, **options)
+        self.options = own
         if isinstance(bert_config, dict):
             bert_config = BertConfig(**bert_config)
         self.bert_config, self.scope = bert_config, scope
@@ -79,7 +79,7 @@ class _Wrapper(keras.layers.Layer):
         return config | {
             "bert_config": dataclasses.asdict(self.bert_config),
             "scope": self.scope,
-            **{option: getattr(self, option) for option in self._OPTIONS},
+            **self.options,
         }
 
     def _dropout_seed(self, training: bool | None) -> Any:
@@ -93,19 +93,16 @@ class _Wrapper(keras.layers.Layer):
 class Embeddings(_Wrapper):
     """Maps input_ids and segment_ids to hidden states; see layers.Embeddings.
 
-    With `has_table` it also returns the embeddings of words, float32 [V, H],
-    which the masked-LM head multiplies with: so both have one variable, also
-    after Keras has saved, loaded or cloned the model.
+    It also returns the embeddings of words, float32 [V, H], which the masked-LM
+    head multiplies with: so both have one variable, also after Keras has saved,
+    loaded or cloned the model.
     """
-
-    _OPTIONS = ("has_table",)
-    has_table = False
 
     def _make(self, make):
         return layers.Embeddings(self.scope, self.bert_config, make)
 
     def call(self, input_ids, segment_ids, training=None):
-        """Maps int32 [B, S] to float [B, S, H]."""
+        """Maps int32 [B, S] to float [B, S, H] and [V, H]."""
         longest = self.bert_config.max_position_embeddings
         length = input_ids.shape[1]
         if length is not None and length > longest:
@@ -115,8 +112,6 @@ class Embeddings(_Wrapper):
             )
         seed = self._dropout_seed(training)
         x = self.inner(input_ids, segment_ids, None, seed)
-        if not self.has_table:
-            return x
         return x, ops.convert_to_tensor(self.inner.word_embeddings)
 
 
@@ -124,17 +119,14 @@ class Embeddings(_Wrapper):
 class Block(_Wrapper):
     """One of the L layers; see layers.TransformerBlock."""
 
-    _OPTIONS = ("left_to_right",)
-    left_to_right = False
+    _DEFAULTS = {"left_to_right": False}
 
     def _make(self, make):
         return layers.TransformerBlock(self.scope, self.bert_config, make)
 
     def call(self, x, input_mask, training=None):
         """Maps float [B, S, H] and int32 [B, S] to float [B, S, H]."""
-        bias = layers.attention_bias(
-            input_mask, left_to_right=self.left_to_right, packed=False
-        )
+        bias = layers.attention_bias(input_mask, packed=False, **self.options)
         return self.inner(x, x, bias, self._dropout_seed(training))
 
 
@@ -145,8 +137,7 @@ class Pooler(_Wrapper):
     That is the first position, in a left-to-right model the last real one.
     """
 
-    _OPTIONS = ("left_to_right",)
-    left_to_right = False
+    _DEFAULTS = {"left_to_right": False}
 
     def _make(self, make):
         size = self.bert_config.hidden_size
@@ -154,7 +145,7 @@ class Pooler(_Wrapper):
 
     def call(self, x, input_mask):
         """Maps float [B, S, H] and int32 [B, S] to float [B, H]."""
-        if not self.left_to_right:
+        if not self.options["left_to_right"]:
             return self.inner(x[:, 0])
         lengths = ops.sum(input_mask, axis=1, keepdims=True)
         last = ops.maximum(lengths - 1, 0)  # [B, 1]
@@ -169,18 +160,16 @@ class BiLstm(_Wrapper):
     of each direction.
     """
 
-    _OPTIONS = "size", "is_pooled"
-    size: int
-    is_pooled = False
+    _DEFAULTS = {"size": 0, "is_pooled": False}
 
     def _make(self, make):
-        inputs = self.bert_config.hidden_size
-        return lstm.BidirectionalLstm(self.scope, inputs, self.size, seed=0)
+        inputs, size = self.bert_config.hidden_size, self.options["size"]
+        return lstm.BidirectionalLstm(self.scope, inputs, size, seed=0)
 
     def call(self, x, input_mask):
         """Maps [B, S, H] to float32 [B, S, 2 size], pooled [B, 2 size]."""
         x = self.inner(x, input_mask > 0)
-        if not self.is_pooled:
+        if not self.options["is_pooled"]:
             return x
         forward, backward = ops.split(x, 2, axis=-1)
         return ops.concatenate([forward[:, -1], backward[:, 0]], axis=-1)
@@ -194,15 +183,11 @@ class Scores(_Wrapper):
     `rate`.
     """
 
-    _OPTIONS = "outputs", "inputs", "rate"
-    outputs: int
-    inputs: int
-    rate: float
+    _DEFAULTS = {"outputs": 0, "inputs": 0, "rate": 0.0}
 
     def _make(self, make):
-        return heads.ScoreHead(
-            self.scope, self.outputs, self.inputs, make, rate=self.rate
-        )
+        outputs, inputs, rate = self.options.values()
+        return heads.ScoreHead(self.scope, outputs, inputs, make, rate=rate)
 
     def call(self, x, training=None):
         """Maps float [..., inputs] to float32 [..., outputs]."""
@@ -217,55 +202,40 @@ class MaskedLm(_Wrapper):
     head are wrapped one by one, because the head also owns the embeddings.
     """
 
-    def __init__(self, *arguments: Any, inner: Any = None, **options: Any):
-        """Wraps a head; `arguments` and `options` as for all wrappers."""
-        super().__init__(*arguments, inner=inner and inner.dense, **options)
-        if inner is None:
-            size, count = (
-                self.bert_config.hidden_size,
-                self.bert_config.vocab_size,
-            )
-            make = variables.Maker(stddev=0.0, seed=0, dtype=self.dtype_policy)
-            self.layer_norm = layers.LayerNorm(
-                f"{self.scope}/transform/LayerNorm", size, make
-            )
-            self.output_bias = make.zeros(f"{self.scope}/output_bias", (count,))
-        else:
-            self.layer_norm = inner.layer_norm
-            self.output_bias = inner.output_bias
-
     def _make(self, make):
-        return layers.Dense(
-            f"{self.scope}/transform/dense",
-            self.bert_config.hidden_size,
-            self.bert_config.hidden_size,
-            make,
-            activation=self.bert_config.hidden_act,
-        )
+        config, path = self.bert_config, f"{self.scope}/transform"
+        size, activation = config.hidden_size, config.hidden_act
+        bias = f"{self.scope}/output_bias"
+        return [
+            layers.Dense(
+                f"{path}/dense", size, size, make, activation=activation
+            ),
+            layers.LayerNorm(f"{path}/LayerNorm", size, make),
+            make.zeros(bias, (config.vocab_size,)),
+        ]
 
     def call(self, x, table):
         """Maps float [B, S, H] and [V, H] to float32 [B, S, V]."""
-        x = self.layer_norm(self.inner(x))
+        dense, layer_norm, bias = self.inner
+        x = layer_norm(dense(x))
         scores = ops.matmul(x, ops.transpose(ops.cast(table, x.dtype)))
-        return ops.cast(scores, "float32") + self.output_bias
+        return ops.cast(scores, "float32") + bias
 
 
 @_register
-class FlattenChoices(keras.layers.Layer):
-    """Makes one sequence of each choice."""
+class Choices(keras.layers.Layer):
+    """Sequences of choices after one another, or their scores side by side."""
 
-    def call(self, ids):
-        """Maps int32 [B, K, S] to [B * K, S]."""
-        return ops.reshape(ids, (-1, ops.shape(ids)[2]))
+    def call(self, x, input_ids=None):
+        """Maps int32 [B, K, S] to [B * K, S]; scores [B * K, 1] to [B, K].
 
-
-@_register
-class GroupChoices(keras.layers.Layer):
-    """Puts the scores of each example's choices beside each other."""
-
-    def call(self, scores, input_ids):
-        """Maps float32 [B * K, 1] and int32 [B, K, S] to float32 [B, K]."""
-        return ops.reshape(scores, (-1, ops.shape(input_ids)[1]))
+        Args:
+          x: ids or scores.
+          input_ids: int32 [B, K, S], with scores.
+        """
+        if input_ids is None:
+            return ops.reshape(x, (-1, ops.shape(x)[2]))
+        return ops.reshape(x, (-1, ops.shape(input_ids)[1]))
 
 
 class _Encoder:
@@ -273,24 +243,21 @@ class _Encoder:
 
     Attributes:
       states: L + 1 times float [B, S, H]; the embeddings come first.
-      table: the embeddings of words, if they are asked for.
+      table: the embeddings of words.
     """
 
-    def __init__(self, bert: Any, inputs: list, *, has_table: bool):
+    def __init__(self, bert: Any, inputs: list):
         """Applies the embeddings and the blocks of `bert`, a BertEncoder."""
         ids, self.mask, segments = inputs
-        self.config = bert.config
+        self.config, self._dtype = bert.config, bert.embeddings.dtype_policy
         self.is_left_to_right = bert.attention == "left_to_right"
         embeddings = self.wrap(
             Embeddings,
             bert.embeddings,
             "bert/embeddings",
             name="embeddings",
-            has_table=has_table,
         )
-        x, self.table = embeddings(ids, segments), None
-        if has_table:
-            x, self.table = x
+        x, self.table = embeddings(ids, segments)
         self.states = [x]
         for i, block in enumerate(bert.blocks):
             x = self.wrap(
@@ -304,18 +271,30 @@ class _Encoder:
 
     def wrap(self, wrapper: type, inner: Any, scope: str, **options) -> Any:
         """Wraps a layer of the model."""
-        dtype = inner.dtype_policy
+        dtype = getattr(inner, "dtype_policy", self._dtype)
         return wrapper(self.config, scope, inner=inner, dtype=dtype, **options)
 
-    def pool(self, pooler: Any) -> Any:
-        """Applies the pooler to the last layer."""
-        return self.wrap(
-            Pooler,
-            pooler,
-            "bert/pooler/dense",
-            name="pooler",
-            left_to_right=self.is_left_to_right,
-        )(self.states[-1], self.mask)
+    def stored(
+        self,
+        wrapper: type,
+        scope: str,
+        tensors: Mapping[str, Any],
+        **options: Any,
+    ) -> Any:
+        """Makes a layer with its weights of a checkpoint."""
+        made = wrapper(self.config, scope, dtype=self._dtype, **options)
+        own = {x.path: tensors[x.path] for x in made.inner.weights}
+        stored_weights.assign(made.inner, own, where=scope)
+        return made
+
+    def pool(self, pooler: Any = None, stored: Any = None) -> Any:
+        """Applies the model's pooler, or a stored one, to the last layer."""
+        options = {"name": "pooler", "left_to_right": self.is_left_to_right}
+        if pooler is None:
+            layer = self.stored(Pooler, _POOLER, stored, **options)
+        else:
+            layer = self.wrap(Pooler, pooler, _POOLER, **options)
+        return layer(self.states[-1], self.mask)
 
     def score(self, head: heads.ScoreHead, scope: str, x: Any, **options):
         """Applies a head."""
@@ -336,8 +315,7 @@ def functional(
     name: str,
     *,
     layer: int = -1,
-    pooler: layers.Dense | None = None,
-    next_sentence: heads.ScoreHead | None = None,
+    tensors: Mapping[str, Any] = types.MappingProxyType({}),
     hidden_states: bool = False,
 ) -> keras.Model:
     """Returns a functional Keras model with the variables of a model.
@@ -349,18 +327,19 @@ def functional(
       model: one of modeling.models, a CrfTaggingModel, or a BertEncoder.
       name: an export_name of weights.kinds, which names the Keras model.
       layer: the layer of an encoder whose states are sequence_output.
-      pooler: the pooler of an encoder, which gives pooled_output, too.
-      next_sentence: the head of a masked LM with a pooler that gives
-        next_sentence_logits, too.
+      tensors: path -> weight of the checkpoint. If it has the pooler, an
+        encoder gives pooled_output, too; if it has the head of next sentences,
+        a masked LM gives next_sentence_logits, too.
       hidden_states: whether the states after the embeddings and after each
         layer are an output, a list of L + 1 times [B, S, H].
 
     Raises:
-      InputError: the model pools windows.
+      InputError: the model pools windows, or is of a task of one's own.
     """
-    if isinstance(model, models.DocumentModel):
+    if isinstance(model, models.DocumentModel | models.PositionsModel):
         raise errors.InputError(
-            "a model with --long_texts=windows has no Keras model; use predict"
+            "a model that pools windows, or of a task of one's own, has no "
+            "Keras model; use predict"
         )
     model = getattr(model, "tagger", model)  # Of a model with a CRF.
     is_choice = name == "multiple_choice"
@@ -368,31 +347,30 @@ def functional(
     inputs = {x: keras.Input(shape, dtype="int32", name=x) for x in INPUTS}
     features = list(inputs.values())
     if is_choice:
-        flat = [FlattenChoices(name=f"flat_{x}") for x in INPUTS]
-        features = [f(x) for f, x in zip(flat, features, strict=True)]
+        features = [
+            Choices(name=f"flat_{name}")(x) for name, x in inputs.items()
+        ]
     masked_lm = getattr(model, "masked_lm", None)
-    encoder = _Encoder(
-        getattr(model, "bert", model),
-        features,
-        has_table=masked_lm is not None,
-    )
+    encoder = _Encoder(getattr(model, "bert", model), features)
     outputs: dict[str, Any] = {}
     if masked_lm is not None:
+        parts = [masked_lm.dense, masked_lm.layer_norm, masked_lm.output_bias]
         head = encoder.wrap(
-            MaskedLm, masked_lm, "cls/predictions", name="masked_lm"
+            MaskedLm, parts, "cls/predictions", name="masked_lm"
         )
         outputs["masked_lm_logits"] = head(encoder.states[-1], encoder.table)
-        if pooler is not None and next_sentence is not None:
-            outputs["next_sentence_logits"] = encoder.score(
-                next_sentence,
-                "cls/seq_relationship/",
-                encoder.pool(pooler),
-                name="next_sentence",
+        if any(x.startswith(_NEXT_SENTENCE) for x in tensors):
+            size = encoder.config.hidden_size
+            options = {"outputs": 2, "inputs": size, "rate": 0.0}
+            scores = encoder.stored(
+                Scores, _NEXT_SENTENCE, tensors, name="next_sentence", **options
             )
+            pooled = encoder.pool(stored=tensors)
+            outputs["next_sentence_logits"] = scores(pooled)
     elif hasattr(model, "head"):
         logits = _scores(model, encoder)
         if is_choice:
-            logits = GroupChoices(name="choices")(logits, inputs["input_ids"])
+            logits = Choices(name="choices")(logits, inputs["input_ids"])
         if isinstance(model, models.QuestionAnsweringModel):
             outputs["start_logits"] = logits[..., 0]
             outputs["end_logits"] = logits[..., 1]
@@ -400,8 +378,8 @@ def functional(
             outputs["logits"] = logits
     else:
         outputs["sequence_output"] = encoder.states[1:][layer]
-        if pooler is not None:
-            outputs["pooled_output"] = encoder.pool(pooler)
+        if any(x.startswith(_POOLER) for x in tensors):
+            outputs["pooled_output"] = encoder.pool(stored=tensors)
     if hidden_states:
         outputs["hidden_states"] = encoder.states
     return keras.Model(inputs, outputs, name=name)

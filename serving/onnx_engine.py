@@ -14,13 +14,11 @@ import numpy as np
 import onnxruntime
 
 from foundation import errors, file_system
-from serving import exported, onnx_names, served_model
+from serving import exported, onnx_names, predictors, served_model
 from serving.served_model import Spec
-from weights import kinds
 
 # Tokens whose logits of words are computed together: 125 MB for 30,522 words.
 _WORD_TOKENS = 1024
-_WITH_TENSORFLOW = (kinds.TOKEN_CLASSIFICATION, kinds.FILL_MASK)
 
 
 def make(threads: int = 0) -> served_model.Engine:
@@ -36,53 +34,50 @@ def _load(directory: str, threads: int) -> exported.Model:
       InputError: a file is missing or damaged.
     """
     description = exported.read_description(directory)
-    if description is not None and description.task in _WITH_TENSORFLOW:
+    kind = predictors.PREDICTORS.get(description.task if description else "")
+    if kind is not None and kind.imports_keras:
         importlib.import_module("foundation.tensorflow_setup")
     setup = exported.read_setup(directory)
     session = _open_session(os.path.join(directory, onnx_names.MODEL), threads)
-    names = {theirs: ours for ours, theirs in onnx_names.OUTPUTS.items()}
-    shapes = {
-        info.name: info.shape
+    outputs = {
+        info.name: Spec(
+            tuple(n if isinstance(n, int) else None for n in info.shape[1:]),
+            np.dtype("f4"),
+        )
         for info in session.get_outputs()
         if info.name != "last_hidden_state"
     }
-    # Of a masked LM and an encoder only.
-    is_named = setup.task in (kinds.FILL_MASK, kinds.SENTENCE_EMBEDDING)
+    names = predictors.PREDICTORS[setup.task].onnx_outputs
+
+    def compute(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        inputs = {
+            theirs: features[name].astype(np.int64)
+            for name, theirs in onnx_names.INPUTS.items()
+        }
+        values = session.run(list(outputs), inputs)
+        return dict(zip(specs, values, strict=True))
 
     def run(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        values = session.run(
-            list(shapes),
-            {
-                theirs: features[name].astype(np.int64)
-                for name, theirs in onnx_names.INPUTS.items()
-            },
-        )
-        return dict(zip(outputs, values, strict=True))
+        if "masked_lm_positions" not in features:
+            return compute(features)
+        return _at_masks(compute, features)
 
-    outputs = {
-        names.get(name, name) if is_named else name: Spec(
-            tuple(n if isinstance(n, int) else None for n in shape[1:]),
-            np.dtype("f4"),
-        )
-        for name, shape in shapes.items()
-    }
-    fill = functools.partial(_fill, run)
-    is_masked_lm = setup.task == kinds.FILL_MASK
-    return exported.Model(
-        setup, run, outputs, fill=fill if is_masked_lm else None
-    )
+    specs = {names.get(name, name): x for name, x in outputs.items()}
+    return exported.Model(setup, run, specs)
 
 
-def _fill(run: Any, features: Mapping[str, np.ndarray]) -> np.ndarray:
+def _at_masks(
+    compute: Any, features: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """Returns the logits of words at masked_lm_positions, some at a time."""
     batch, length = features["input_ids"].shape
     size, parts = max(1, _WORD_TOKENS // length), []
     for first in range(0, batch, size):
         rows = {k: x[first : first + size] for k, x in features.items()}
-        (logits,) = run(rows).values()
+        (logits,) = compute(rows).values()
         positions = rows["masked_lm_positions"][..., None]
         parts.append(np.take_along_axis(logits, positions, axis=1))
-    return np.concatenate(parts)
+    return {"mlm_logits": np.concatenate(parts)}
 
 
 def _open_session(path: str, threads: int) -> onnxruntime.InferenceSession:

@@ -16,7 +16,7 @@ All operators are standard (opset 23).
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -25,7 +25,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from foundation import errors
-from modeling import crf, encoder, layers, models
+from modeling import encoder, layers, models
 from modeling.config import LAYER_NORM_EPSILON
 from serving import onnx_names
 from weights import sentence_modules
@@ -68,42 +68,42 @@ def make(
       modules: how an encoder makes vectors of texts; None for none.
 
     Raises:
-      InputError: the model has a BiLSTM, or pools windows.
+      InputError: the model has a BiLSTM, or another head.
     """
-    if isinstance(model, models.DocumentModel):
-        raise errors.InputError(
-            "--format=onnx: a model with --long_texts=windows cannot be "
-            "written; leave out --format"
-        )
-    if getattr(getattr(model, "tagger", model), "bilstm_size", 0):
-        raise errors.InputError(
-            "--format=onnx: a model with a BiLSTM cannot be written; leave out "
-            "--format"
-        )
+    # A tagger with a CRF is one without, whose scores are beside the graph.
+    model = getattr(model, "tagger", model)
+    kind, size = type(model), getattr(model, "bilstm_size", 0)
     writer = _Writer(model)
     if isinstance(model, encoder.BertEncoder):
         outputs = writer.encoder(num_layers, modules)
-    elif isinstance(model, models.MultipleChoiceModel):
-        outputs = writer.multiple_choice()
-    elif isinstance(model, models.ClassificationModel):
-        outputs = writer.classifier()
-    elif isinstance(model, models.QuestionAnsweringModel):
-        outputs = writer.question_answering()
-    elif isinstance(model, models.TaggingModel | crf.CrfTaggingModel):
-        outputs = writer.tagger()
+    elif kind in _HEADS and not size:
+        outputs = _HEADS[kind](writer)
     else:
-        outputs = writer.masked_lm()
-    return writer.graph.finish(writer.input_axes, outputs)
+        what = "a BiLSTM" if size else f"the head of {kind.__name__}"
+        raise errors.InputError(
+            f"--format=onnx: a model with {what} cannot be written; leave out "
+            "--format"
+        )
+    return writer.finish(outputs)
 
 
-class _Graph:
-    """Nodes and constants, which are added one after another."""
+class _Writer:
+    """Adds the layers of a model to a graph, node by node.
 
-    def __init__(self):
+    Attributes:
+      input_axes: names of the axes of the inputs.
+    """
+
+    def __init__(self, model: Any):
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
         self._types: dict[str, int] = {}
         self._numbers = itertools.count()
+        self.input_axes: tuple[str, ...] = "batch_size", "sequence_length"
+        self._config = model.config
+        self._values = {v.path: np.asarray(v) for v in model.weights}
+        bert = getattr(model, "bert", model)
+        self._is_causal = bert.attention == "left_to_right"
 
     def constant(self, name: str, values: Any) -> str:
         """Adds an array, if it has not been added; returns its name."""
@@ -112,23 +112,17 @@ class _Graph:
             self._constants[name] = numpy_helper.from_array(array, name)
         return name
 
-    def ints(self, *values: int) -> str:
-        """Adds int64 [n]; returns its name."""
-        name = "ints_" + "_".join(map(str, values))
-        return self.constant(name, np.array(values, np.int64))
-
-    def int_(self, value: int) -> str:
-        """Adds an int64 number; returns its name."""
-        return self.constant(f"int_{value}", np.int64(value))
-
-    def float_(self, value: float) -> str:
-        """Adds a float32 number; returns its name."""
-        return self.constant(f"float_{value:g}", np.float32(value))
+    def array(self, values: Any) -> str:
+        """Adds int64 or float32, a number or a list; returns its name."""
+        array = np.array(values)
+        is_float = array.dtype.kind == "f"
+        array = array.astype(np.float32 if is_float else np.int64)
+        return self.constant(f"{array.dtype}_{values}", array)
 
     def add(
         self,
         operator: str,
-        *inputs: str,
+        *inputs: Any,
         type: int = _FLOAT,
         name: str | None = None,
         **attributes: Any,
@@ -137,7 +131,8 @@ class _Graph:
 
         Args:
           operator: the type of the node.
-          *inputs: names of constants and of outputs of other nodes.
+          *inputs: names of constants and of outputs of other nodes, or
+            numbers.
           type: the type of its output; onnxruntime's quantizer needs all types.
           name: the name of its output; by default a new one.
           **attributes: the attributes of the operator.
@@ -146,28 +141,22 @@ class _Graph:
           The name of its output.
         """
         name = name or f"{operator}_{next(self._numbers)}"
+        names = [x if isinstance(x, str) else self.array(x) for x in inputs]
         node = helper.make_node(
-            operator, inputs, [name], name=name, **attributes
+            operator, names, [name], name=name, **attributes
         )
         self._nodes.append(node)
         self._types[name] = type
         return name
 
-    def finish(
-        self, input_axes: tuple[str, ...], outputs: _Outputs
-    ) -> onnx.ModelProto:
-        """Returns the graph.
-
-        Args:
-          input_axes: names of the axes of all inputs.
-          outputs: name -> names or sizes of its axes.
-        """
+    def finish(self, outputs: _Outputs) -> onnx.ModelProto:
+        """Returns the graph; `outputs` are names and their axes."""
         info = helper.make_tensor_value_info
         graph = helper.make_graph(
             self._nodes,
             "bert",
             [
-                info(name, _INT64, input_axes)
+                info(name, _INT64, self.input_axes)
                 for name in onnx_names.INPUTS.values()
             ],
             [info(name, _FLOAT, axes) for name, axes in outputs.items()],
@@ -184,23 +173,6 @@ class _Graph:
             ir_version=_IR_VERSION,
         )
 
-
-class _Writer:
-    """Adds the layers of a model to a graph.
-
-    Attributes:
-      graph: what has been added.
-      input_axes: names of the axes of the inputs.
-    """
-
-    def __init__(self, model: Any):
-        self.graph = _Graph()
-        self.input_axes: tuple[str, ...] = "batch_size", "sequence_length"
-        self._config = model.config
-        self._values = {v.path: np.asarray(v) for v in model.weights}
-        bert = getattr(model, "bert", model)
-        self._is_causal = bert.attention == "left_to_right"
-
     # The heads. Each method returns the outputs and their axes.
 
     def classifier(self) -> _Outputs:
@@ -213,10 +185,10 @@ class _Writer:
         batch, length = self.input_axes
         self.input_axes = batch, "num_choices", length
         scores = self._score(self._pooled(), "")  # [B * K, 1]
-        shape = self.graph.add(
+        shape = self.add(
             "Shape", onnx_names.INPUTS["input_ids"], type=_INT64, start=0, end=2
         )
-        self.graph.add("Reshape", scores, shape, name="logits")
+        self.add("Reshape", scores, shape, name="logits")
         return {"logits": self.input_axes[:2]}
 
     def question_answering(self) -> _Outputs:
@@ -224,8 +196,7 @@ class _Writer:
         scores = self._score(self._encode(), "cls/squad/")
         names = "start_logits", "end_logits"
         for number, name in enumerate(names):
-            at = self.graph.int_(number)
-            self.graph.add("Gather", scores, at, name=name, axis=2)
+            self.add("Gather", scores, number, name=name, axis=2)
         return dict.fromkeys(names, self.input_axes)
 
     def tagger(self) -> _Outputs:
@@ -235,28 +206,28 @@ class _Writer:
 
     def masked_lm(self) -> _Outputs:
         """Adds the logits of words [B, S, V]."""
-        graph, config, path = self.graph, self._config, "cls/predictions"
+        config, path = self._config, "cls/predictions"
         x = self._dense(
             self._encode(), f"{path}/transform/dense", config.hidden_act
         )
         x = self._layer_norm(x, f"{path}/transform/LayerNorm")
         # The table of words is not stored a second time.
-        x = graph.add("Reshape", x, graph.ints(-1, config.hidden_size))
-        x = graph.add(
+        x = self.add("Reshape", x, [-1, config.hidden_size])
+        x = self.add(
             "Gemm",
             x,
             self._weight("bert/embeddings/word_embeddings"),
             self._weight(f"{path}/output_bias"),
             transB=1,
         )
-        shape = graph.add(
+        shape = self.add(
             "Concat",
-            graph.add("Shape", onnx_names.INPUTS["input_ids"], type=_INT64),
-            graph.ints(config.vocab_size),
+            self.add("Shape", onnx_names.INPUTS["input_ids"], type=_INT64),
+            [config.vocab_size],
             type=_INT64,
             axis=0,
         )
-        graph.add("Reshape", x, shape, name="logits")
+        self.add("Reshape", x, shape, name="logits")
         return {"logits": (*self.input_axes, config.vocab_size)}
 
     def encoder(
@@ -279,10 +250,10 @@ class _Writer:
     def _score(self, x: str, scope: str, name: str | None = None) -> str:
         """Adds the scores of [..., H]; see heads.ScoreHead."""
         path = f"{scope}output_weights"
-        kernel = self.graph.constant(f"{path}/kernel", self._values[path].T)
+        kernel = self.constant(f"{path}/kernel", self._values[path].T)
         bias = self._weight(f"{scope}output_bias")
-        x = self.graph.add("MatMul", x, kernel)
-        return self.graph.add("Add", x, bias, name=name)
+        x = self.add("MatMul", x, kernel)
+        return self.add("Add", x, bias, name=name)
 
     def _count(self, scope: str) -> int:
         return len(self._values[f"{scope}output_bias"])
@@ -294,15 +265,14 @@ class _Writer:
         """The inputs as [B, S]; those of choices follow each other."""
         if len(self.input_axes) == 2:
             return onnx_names.INPUTS
-        graph = self.graph
         return {
-            feature: graph.add(
+            feature: self.add(
                 "Reshape",
                 name,
-                graph.add(
+                self.add(
                     "Concat",
-                    graph.ints(-1),
-                    graph.add("Shape", name, type=_INT64, start=2, end=3),
+                    [-1],
+                    self.add("Shape", name, type=_INT64, start=2, end=3),
                     type=_INT64,
                     axis=0,
                 ),
@@ -325,119 +295,92 @@ class _Writer:
 
     def _pooled(self) -> str:
         """Adds the pooled output [B, H]; see models._pooled_output."""
-        graph, last = self.graph, self._config.num_hidden_layers - 1
+        last = self._config.num_hidden_layers - 1
         states = self._encode(last)
         if self._is_causal:
             query = self._last_real(states)
         else:
-            query = graph.add(
-                "Slice", states, graph.ints(0), graph.ints(1), graph.ints(1)
-            )
+            query = self.add("Slice", states, [0], [1], [1])
         x = self._block(last, query, states)  # [B, 1, H]
-        x = graph.add("Squeeze", x, graph.ints(1))
+        x = self.add("Squeeze", x, [1])
         return self._dense(x, "bert/pooler/dense", "tanh")
 
     def _last_real(self, states: str) -> str:
         """Adds the states of the last real tokens, [B, 1, H]."""
-        graph, mask = self.graph, self._features["input_mask"]
-        length = graph.add(
-            "ReduceSum", mask, graph.ints(1), type=_INT64, keepdims=1
-        )
-        last = graph.add("Sub", length, graph.int_(1), type=_INT64)
-        last = graph.add("Max", last, graph.int_(0), type=_INT64)
-        last = graph.add("Unsqueeze", last, graph.ints(2), type=_INT64)
-        return graph.add("GatherND", states, last, batch_dims=1)
+        mask = self._features["input_mask"]
+        length = self.add("ReduceSum", mask, [1], type=_INT64, keepdims=1)
+        last = self.add("Sub", length, 1, type=_INT64)
+        last = self.add("Max", last, 0, type=_INT64)
+        last = self.add("Unsqueeze", last, [2], type=_INT64)
+        return self.add("GatherND", states, last, batch_dims=1)
 
     def _embeddings(self) -> str:
-        graph, path = self.graph, "bert/embeddings"
-        ids = self._features["input_ids"]
-        words = graph.add(
-            "Gather", self._weight(f"{path}/word_embeddings"), ids
-        )
-        types = graph.add(
+        path, ids = "bert/embeddings", self._features["input_ids"]
+        words = self.add("Gather", self._weight(f"{path}/word_embeddings"), ids)
+        types = self.add(
             "Gather",
             self._weight(f"{path}/token_type_embeddings"),
             self._features["segment_ids"],
         )
-        positions = graph.add(
+        positions = self.add(
             "Slice",
             self._weight(f"{path}/position_embeddings"),
-            graph.ints(0),
-            graph.add("Shape", ids, type=_INT64, start=1, end=2),
-            graph.ints(0),
+            [0],
+            self.add("Shape", ids, type=_INT64, start=1, end=2),
+            [0],
         )
-        x = graph.add("Add", graph.add("Add", words, types), positions)
+        x = self.add("Add", self.add("Add", words, types), positions)
         return self._layer_norm(x, f"{path}/LayerNorm")
 
     def _block(
         self, layer: int, x: str, memory: str, name: str | None = None
     ) -> str:
         """Adds a layer for the positions x, which read those of memory."""
-        graph, path = self.graph, f"bert/encoder/layer_{layer}"
+        path = f"bert/encoder/layer_{layer}"
         context = self._attend(x, memory, f"{path}/attention/self")
         context = self._dense(context, f"{path}/attention/output/dense")
-        x = graph.add("Add", context, x)
+        x = self.add("Add", context, x)
         x = self._layer_norm(x, f"{path}/attention/output/LayerNorm")
         y = self._dense(
             x, f"{path}/intermediate/dense", self._config.hidden_act
         )
         y = self._dense(y, f"{path}/output/dense")
-        x = graph.add("Add", y, x)
+        x = self.add("Add", y, x)
         return self._layer_norm(x, f"{path}/output/LayerNorm", name=name)
 
     def _attend(self, x: str, memory: str, path: str) -> str:
         """Adds what the heads read: [B, Q, H] of [B, Q, H] and [B, S, H]."""
-        graph, config = self.graph, self._config
+        config = self._config
         sources = {"query": x, "key": memory, "value": memory}
         inputs = [
             self._dense(y, f"{path}/{name}") for name, y in sources.items()
         ]
         # A single position, the first or the last real one, sees all real ones.
-        bias = self._square_bias if x == memory else self._mask_bias
-        count = config.num_attention_heads
-        return graph.add(
-            "Attention", *inputs, bias, q_num_heads=count, kv_num_heads=count
+        is_all, count = x == memory, config.num_attention_heads
+        return self.add(
+            "Attention",
+            *inputs,
+            self._square_bias if is_all else self._bias,
+            q_num_heads=count,
+            kv_num_heads=count,
+            is_causal=int(is_all and self._is_causal),
         )
 
     @functools.cached_property
-    def _is_real(self) -> str:
-        """Whether a position is real, bool [B, 1, 1, S]."""
-        graph = self.graph
-        mask = graph.add(
-            "Unsqueeze",
-            self._features["input_mask"],
-            graph.ints(1, 2),
-            type=_INT64,
-        )
-        return graph.add("Greater", mask, graph.int_(0), type=_BOOL)
-
-    @functools.cached_property
-    def _mask_bias(self) -> str:
+    def _bias(self) -> str:
         """What hides padding, [B, 1, 1, S]."""
-        return self._hiding(self._is_real)
+        mask = self._features["input_mask"]
+        mask = self.add("Unsqueeze", mask, [1, 2], type=_INT64)
+        is_real = self.add("Greater", mask, 0, type=_BOOL)
+        return self.add("Where", is_real, 0.0, layers.HIDDEN_BIAS)
 
     @functools.cached_property
     def _square_bias(self) -> str:
-        """What hides padding, and later positions if it must, [B, 1, S, S]."""
-        graph = self.graph
-        length = graph.add(
-            "Shape", self._features["input_ids"], type=_INT64, start=1, end=2
-        )
-        length = graph.add("Squeeze", length, type=_INT64)
-        order = graph.add(
-            "Range", graph.int_(0), length, graph.int_(1), type=_INT64
-        )
-        queries = graph.add("Unsqueeze", order, graph.ints(1), type=_INT64)
-        last = queries  # That each query sees.
-        if not self._is_causal:
-            last = graph.add("Max", queries, length, type=_INT64)
-        is_seen = graph.add("LessOrEqual", order, last, type=_BOOL)
-        is_visible = graph.add("And", self._is_real, is_seen, type=_BOOL)
-        return self._hiding(is_visible)
-
-    def _hiding(self, is_visible: str) -> str:
-        bias = self.graph.float_(layers.HIDDEN_BIAS)
-        return self.graph.add("Where", is_visible, self.graph.float_(0), bias)
+        """The same for each position, [B, 1, S, S]; onnxruntime needs all."""
+        ids = self._features["input_ids"]
+        length = self.add("Shape", ids, type=_INT64, start=1, end=2)
+        shape = self.add("Concat", [1, 1], length, [1], type=_INT64, axis=0)
+        return self.add("Expand", self._bias, shape)
 
     # Vectors of texts: the formulas of tasks.features.feature_extraction.
 
@@ -445,76 +388,71 @@ class _Writer:
         self, x: str, modules: sentence_modules.SentenceModules, name: str
     ) -> None:
         """Adds the vectors of texts, [B, size], of the states [B, S, H]."""
-        graph = self.graph
         pooled = [self._pool(x, part) for part in modules.pooling.split(",")]
         x = pooled[0]
         if len(pooled) > 1:
-            x = graph.add("Concat", *pooled, axis=-1)
+            x = self.add("Concat", *pooled, axis=-1)
         for number, dense in enumerate(modules.dense):
             path = f"sentence/dense_{number}"
-            kernel = graph.constant(f"{path}/kernel", dense.kernel)
-            bias = graph.constant(f"{path}/bias", dense.bias)
-            x = graph.add("Add", graph.add("MatMul", x, kernel), bias)
+            kernel = self.constant(f"{path}/kernel", dense.kernel)
+            bias = self.constant(f"{path}/bias", dense.bias)
+            x = self.add("Add", self.add("MatMul", x, kernel), bias)
             x = self._activate(x, dense.activation)
         if modules.normalize:
-            norm = graph.add("ReduceL2", x, graph.ints(-1), keepdims=1)
-            x = graph.add(
-                "Div", x, graph.add("Max", norm, graph.float_(_MIN_NORM))
-            )
+            norm = self.add("ReduceL2", x, [-1], keepdims=1)
+            x = self.add("Div", x, self.add("Max", norm, _MIN_NORM))
         if modules.truncate_dim:
-            count = graph.ints(modules.truncate_dim)
-            x = graph.add("Slice", x, graph.ints(0), count, graph.ints(-1))
-        graph.add("Identity", x, name=name)
+            x = self.add("Slice", x, [0], [modules.truncate_dim], [-1])
+        self.add("Identity", x, name=name)
 
     def _pool(self, x: str, pooling: str) -> str:
         """Adds one vector for each text, [B, H]."""
-        graph = self.graph
         if pooling == "cls":
-            return graph.add("Gather", x, graph.int_(0), axis=1)
+            return self.add("Gather", x, 0, axis=1)
         if pooling == "lasttoken":
-            return graph.add("Squeeze", self._last_real(x), graph.ints(1))
+            return self.add("Squeeze", self._last_real(x), [1])
         mask = self._features["input_mask"]
-        mask = graph.add("Cast", mask, to=_FLOAT)
-        weights = graph.add("Unsqueeze", mask, graph.ints(2))  # [B, S, 1]
+        mask = self.add("Cast", mask, to=_FLOAT)
+        weights = self.add("Unsqueeze", mask, [2])  # [B, S, 1]
         if pooling == "max":
-            is_real = graph.add("Cast", weights, type=_BOOL, to=_BOOL)
-            x = graph.add("Where", is_real, x, graph.float_(_LOWEST))
-            return graph.add("ReduceMax", x, graph.ints(1), keepdims=0)
+            is_real = self.add("Cast", weights, type=_BOOL, to=_BOOL)
+            x = self.add("Where", is_real, x, _LOWEST)
+            return self.add("ReduceMax", x, [1], keepdims=0)
         if pooling == "weightedmean":
-            shape = graph.add("Shape", weights, type=_INT64)
+            shape = self.add("Shape", weights, type=_INT64)
             one = helper.make_tensor("one", _FLOAT, [1], [1.0])
-            ones = graph.add("ConstantOfShape", shape, value=one)
-            position = graph.add("CumSum", ones, graph.int_(1))
-            weights = graph.add("Mul", weights, position)
-        total = graph.add("ReduceSum", weights, graph.ints(1), keepdims=0)
-        total = graph.add("Max", total, graph.float_(_MIN_WEIGHT))
+            ones = self.add("ConstantOfShape", shape, value=one)
+            position = self.add("CumSum", ones, 1)
+            weights = self.add("Mul", weights, position)
+        total = self.add("ReduceSum", weights, [1], keepdims=0)
+        total = self.add("Max", total, _MIN_WEIGHT)
         if pooling == "mean_sqrt_len_tokens":
-            total = graph.add("Sqrt", total)
-        x = graph.add("Mul", x, weights)
-        x = graph.add("ReduceSum", x, graph.ints(1), keepdims=0)
-        return graph.add("Div", x, total)
+            total = self.add("Sqrt", total)
+        x = self.add("Mul", x, weights)
+        x = self.add("ReduceSum", x, [1], keepdims=0)
+        return self.add("Div", x, total)
 
     # What all layers use.
 
     def _weight(self, path: str) -> str:
-        return self.graph.constant(path, self._values[path])
+        return self.constant(path, self._values[path])
 
     def _dense(self, x: str, path: str, activation: str = "linear") -> str:
         """Adds activation(x W + b)."""
-        x = self.graph.add("MatMul", x, self._weight(f"{path}/kernel"))
-        x = self.graph.add("Add", x, self._weight(f"{path}/bias"))
+        x = self.add("MatMul", x, self._weight(f"{path}/kernel"))
+        x = self.add("Add", x, self._weight(f"{path}/bias"))
         return self._activate(x, activation)
 
     def _activate(self, x: str, activation: str) -> str:
         if activation in _IDENTITIES:
             return x
         if activation == "SiLU":
-            return self.graph.add("Mul", x, self.graph.add("Sigmoid", x))
+            return self.add("Mul", x, self.add("Sigmoid", x))
         operator, attributes = _ACTIVATIONS[activation]
-        return self.graph.add(operator, x, **attributes)
+        return self.add(operator, x, **attributes)
 
     def _layer_norm(self, x: str, path: str, name: str | None = None) -> str:
-        return self.graph.add(
+        return self.add(
             "LayerNormalization",
             x,
             self._weight(f"{path}/gamma"),
@@ -523,3 +461,13 @@ class _Writer:
             axis=-1,
             epsilon=LAYER_NORM_EPSILON,
         )
+
+
+# Class of a model -> what adds its outputs.
+_HEADS: Mapping[type, Callable[[_Writer], _Outputs]] = {
+    models.ClassificationModel: _Writer.classifier,
+    models.MultipleChoiceModel: _Writer.multiple_choice,
+    models.QuestionAnsweringModel: _Writer.question_answering,
+    models.TaggingModel: _Writer.tagger,
+    models.PretrainingModel: _Writer.masked_lm,
+}

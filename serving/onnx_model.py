@@ -13,7 +13,6 @@ writes nothing if they differ.
 
 import dataclasses
 import os
-from typing import Any
 
 import numpy as np
 import onnx
@@ -24,14 +23,8 @@ from onnxruntime import quantization
 from onnxruntime.quantization import quant_utils
 
 from foundation import atomic, errors
-from serving import (
-    exported,
-    onnx_graph,
-    onnx_names,
-    saved_model,
-    text_graph,
-)
-from weights import kinds
+from serving import exported, onnx_graph, onnx_names
+from serving.opened_model import OpenedModel
 
 # Of the largest logit, at least of 1; rounding alone gives 1e-6.
 _FLOAT_BOUND = 1e-4
@@ -41,59 +34,43 @@ _INT8_BOUND = 0.5
 _CHECKED_ROWS, _CHECKED_LENGTH = 4, 64
 
 
-def save(
-    graph: text_graph.TextGraph,
-    directory: str,
-    *,
-    precision: str,
-    **values: Any,
-) -> None:
+def save(opened: OpenedModel, directory: str, *, precision: str) -> None:
     """Writes the directory; an earlier export in it is replaced.
 
     Args:
-      graph: the task; its outputs are what those of the file must equal.
+      opened: the model; its outputs are what those of the file must equal.
       directory: a path on a disk.
       precision: "float32" or "int8".
-      **values: further values of export.json.
 
     Raises:
       InputError: the model cannot be written, the outputs of the file differ
         from those of the model, or the directory holds something else.
     """
-    saved_model.check_folder(directory)
-    setup, num_layers, modules = graph.setup, None, None
-    if setup.task == kinds.SENTENCE_EMBEDDING:
-        modules = graph.head.modules
-        count = setup.config.num_hidden_layers
-        num_layers = setup.settings["layer"] % count + 1
-        setup = dataclasses.replace(
-            setup,
-            config=dataclasses.replace(
-                setup.config, num_hidden_layers=num_layers
-            ),
-        )
-    model = onnx_graph.make(graph.model, num_layers=num_layers, modules=modules)
+    config, options = opened.setup.config, {}
+    if modules := getattr(opened.head, "modules", None):
+        count = opened.setup.settings["layer"] % config.num_hidden_layers + 1
+        config = dataclasses.replace(config, num_hidden_layers=count)
+        options = {"num_layers": count, "modules": modules}
+    model = onnx_graph.make(opened.model, **options)
     with atomic.replacing_folder(directory) as temporary:
         os.makedirs(temporary, exist_ok=True)
         path = os.path.join(temporary, onnx_names.MODEL)
         _write(model, path, precision)
-        _check(graph, path, precision)
+        _check(opened, path, precision)
+        outputs = [f"`{x.name}` [{_axes(x)}]" for x in model.graph.output]
         exported.write(
             temporary,
-            setup,
-            graph.model,
-            list(graph.inputs),
+            opened,
+            config,
+            _README,
+            {
+                "axes": _axes(model.graph.input[0]),
+                "outputs": ", ".join(outputs),
+            },
             precision=precision,
             format="onnx",
             onnx=onnx.__version__,
-            **values,
         )
-        atomic.write_text(
-            os.path.join(temporary, "README.md"),
-            _readme(model, graph, precision),
-        )
-    text = "exported; to serve it: serve.py --engine=onnxruntime --models=%s"
-    logging.info(text, directory)
 
 
 def _write(model: onnx.ModelProto, path: str, precision: str) -> None:
@@ -105,33 +82,33 @@ def _write(model: onnx.ModelProto, path: str, precision: str) -> None:
     quant_utils.add_pre_process_metadata(model)
     # A scale for each column of a matrix halves the error. Weights of 7 bits,
     # because sums of 8 bits overflow on processors without VNNI.
-    with saved_model.without_notices():
-        quantization.quantize_dynamic(
-            model,
-            path,
-            weight_type=quantization.QuantType.QInt8,
-            per_channel=True,
-            reduce_range=True,
-            # The quantizer takes Attention for an older operator of that name.
-            op_types_to_quantize=["MatMul", "Gather"],
-        )
+    quantization.quantize_dynamic(
+        model,
+        path,
+        weight_type=quantization.QuantType.QInt8,
+        per_channel=True,
+        reduce_range=True,
+        # The quantizer takes Attention for an older operator of that name.
+        op_types_to_quantize=["MatMul", "Gather"],
+    )
 
 
-def _check(graph: text_graph.TextGraph, path: str, precision: str) -> None:
+def _check(opened: OpenedModel, path: str, precision: str) -> None:
     """Compares the outputs of the file with those of the model.
 
     Raises:
       InputError: they differ by more than rounding explains.
     """
-    features = _random_features(graph)
+    features = _random_features(opened)
     with tf.device("CPU"):
-        wanted = graph.logits(
+        wanted = opened.logits(
             {name: tf.constant(x, tf.int32) for name, x in features.items()}
         )
     session = onnxruntime.InferenceSession(
         path, providers=["CPUExecutionProvider"]
     )
-    names = [onnx_names.OUTPUTS.get(name, name) for name in wanted]
+    theirs = {x: name for name, x in opened.predictor.onnx_outputs.items()}
+    names = [theirs.get(name, name) for name in wanted]
     written = session.run(
         names,
         {
@@ -158,22 +135,22 @@ def _check(graph: text_graph.TextGraph, path: str, precision: str) -> None:
     if not is_equal:  # Also for NaN.
         raise errors.InputError(
             f"--precision={precision}: the outputs of {onnx_names.MODEL} "
-            f"differ from those of {graph.setup.name} by {largest:.2g}, "
+            f"differ from those of {opened.path} by {largest:.2g}, "
             f"{relative:.2g} of their size, so it is not written"
         )
 
 
-def _random_features(graph: text_graph.TextGraph) -> dict[str, np.ndarray]:
+def _random_features(opened: OpenedModel) -> dict[str, np.ndarray]:
     """Returns rows of random tokens with padding, [B, S] or [B, K, S]."""
     random = np.random.default_rng(0)
-    length = min(_CHECKED_LENGTH, graph.max_seq_length)
+    length = min(_CHECKED_LENGTH, opened.setup.max_seq_length)
     shape = [_CHECKED_ROWS, length]
-    if graph.has_sequences:
+    if opened.predictor.has_sequences:
         shape.insert(1, 2)
     lengths = random.integers(1, length + 1, shape[:-1])
     lengths.flat[0] = length
     mask = (np.arange(length) < lengths[..., None]).astype(np.int32)
-    config, words = graph.setup.config, graph.tokenizer.vocabulary
+    config, words = opened.setup.config, opened.setup.tokenizer.vocabulary
     segments = random.integers(0, min(2, config.type_vocab_size), shape)
     return {
         "input_ids": random.integers(0, len(words), shape) * mask,
@@ -200,22 +177,7 @@ Precision: {precision}. `export.json` describes the model, `vocab.txt` and
 """
 
 
-def _readme(
-    model: onnx.ModelProto, graph: text_graph.TextGraph, precision: str
-) -> str:
-    """Returns the README of the directory."""
-
-    def axes(info):
-        dims = info.type.tensor_type.shape.dim
-        return ", ".join(x.dim_param or str(x.dim_value) for x in dims)
-
-    labels = graph.setup.labels
-    return _README.format(
-        task=graph.setup.task.replace("_", " "),
-        axes=axes(model.graph.input[0]),
-        outputs=", ".join(
-            f"`{info.name}` [{axes(info)}]" for info in model.graph.output
-        ),
-        labels=f"Labels: `{'`, `'.join(labels)}`.\n" if labels else "",
-        precision=precision,
-    )
+def _axes(info: onnx.ValueInfoProto) -> str:
+    """Returns the names or sizes of the axes of an input or output."""
+    dims = info.type.tensor_type.shape.dim
+    return ", ".join(x.dim_param or str(x.dim_value) for x in dims)

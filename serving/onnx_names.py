@@ -8,5 +8,3 @@ INPUTS = {
     "input_mask": "attention_mask",
     "segment_ids": "token_type_ids",
 }
-# Output of a SavedModel -> output of the graph, where the names differ.
-OUTPUTS = {"mlm_logits": "logits", "embedding": "sentence_embedding"}

@@ -1,35 +1,52 @@
 """Texts to results, once for every task: in Python, over HTTP, by any engine.
 
-    items -> features -> `run`, a model -> outputs -> results
+    items -> features -> Runner, a model -> outputs -> results
 
-An item is a text or a pair, as `bert.load(...).predict` takes it. `run` is a
-Keras model in this process, a SavedModel or an ONNX model: it maps features to
-batches of outputs, each with `example_index`, the rows of the batch.
+An item is a text or a pair, as `bert.load(...).predict` takes it. A Runner is a
+Keras model in this process, a SavedModel or an ONNX model. A subclass of
+Predictor has all that is particular to a kind of task: how its model is opened,
+what it takes and gives, and which graph a SavedModel has for it.
 """
 
 import dataclasses
-import functools
+import importlib
 import itertools
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from data import examples
 from data import features as features_lib
 from data.features import Features
-from data.tokenization import plain_wordpiece, vocabulary, wordpiece
+from data.tokenization import plain_wordpiece, vocabulary
+from finetuning import given_model
 from finetuning import task as tasks
 from foundation import config_flags, errors
 from modeling.config import BertConfig
-from serving.served_model import FLOAT, FLOATS, INT, INTS, TEXT, TEXTS, Spec
-from tasks.classification import label_kinds
+from serving.served_model import (
+    FLOAT,
+    FLOATS,
+    INT,
+    PLACES,
+    TEXT,
+    TEXTS,
+    Spec,
+)
+from tasks.classification import label_kinds, tables
+from tasks.classification.settings import windows_of
+from tasks.features import extraction
 from tasks.squad import answering, decoding
+from tasks.squad import task as squad_task
 from tasks.squad.settings import AnswerSettings
-from weights import kinds
+from weights import kinds, sentence_modules, task_files
 
 Outputs = dict[str, np.ndarray]
-Run = Callable[[Features], Iterable[Outputs]]
+# Maps the features of N rows of T tokens to outputs [N, ...], or [T, ...] if
+# the predictor is `per_token`; that of fill_mask maps a batch to a batch.
+Runner = Callable[[Any], Outputs]
 _BATCH_SIZE = 32
 
 
@@ -88,10 +105,10 @@ class Word(NamedTuple):
 
 
 class Item(NamedTuple):
-    """What `predict` takes a list of: its name, and a test of one item."""
+    """What `predict` takes a list of: its name and type."""
 
     name: str
-    fits: Callable[[Any], bool]
+    type: Any
 
     def listed(self, inputs: Any) -> list:
         """Returns the inputs as a list.
@@ -108,8 +125,11 @@ class Item(NamedTuple):
             raise errors.InputError(f"a list is needed, not {shown(inputs)}")
         inputs = list(inputs)
         for x in inputs:
-            if not self.fits(x):
-                raise errors.InputError(f"{shown(x)} is not {self.name}")
+            try:
+                msgspec.convert(x, self.type)
+            except msgspec.ValidationError as error:
+                line = f"{shown(x)} is not {self.name}"
+                raise errors.InputError(line) from error
         return inputs
 
 
@@ -118,29 +138,10 @@ def shown(value: Any) -> str:
     return " ".join(repr(value)[:60].split())
 
 
-def _is_text(x: Any) -> bool:
-    return isinstance(x, str)
-
-
-def _is_sequence(x: Any) -> bool:
-    return isinstance(x, Sequence) and not _is_text(x)
-
-
-def _is_pair(x: Any) -> bool:
-    return _is_sequence(x) and len(x) == 2 and all(map(_is_text, x))
-
-
-def _is_choice(x: Any) -> bool:
-    is_pair = _is_sequence(x) and len(x) == 2 and _is_text(x[0])
-    return is_pair and _is_sequence(x[1]) and all(map(_is_text, x[1]))
-
-
-A_TEXT = Item("a text", _is_text)
-_TEXT_OR_PAIR = Item(
-    "a text or a pair of texts", lambda x: _is_text(x) or _is_pair(x)
-)
-_QUESTION = Item("a pair (question, paragraph)", _is_pair)
-_CHOICE = Item("a pair (beginning, [ending, ...])", _is_choice)
+A_TEXT = Item("a text", str)
+_TEXT_OR_PAIR = Item("a text or a pair of texts", str | tuple[str, str])
+_QUESTION = Item("a pair (question, paragraph)", tuple[str, str])
+_CHOICE = Item("a pair (beginning, [ending, ...])", tuple[str, list[str]])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -163,7 +164,7 @@ class Setup:
     name: str
     task: str
     config: BertConfig
-    tokenizer: wordpiece.Tokenizer
+    tokenizer: plain_wordpiece.PlainTokenizer
     max_seq_length: int
     labels: list[str] | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -179,19 +180,38 @@ class Setup:
 
 
 class Predictor:
-    """The items and the results of a task.
+    """A kind of task: how it is opened, what it takes and what it gives.
 
     Attributes:
+      tasks: its names, values of --task.
+      options: fields of ModelOptions that have an effect, besides those that
+        have one on all kinds.
+      usual_length: the most tokens of a text, if the training is not known;
+        None for all positions, which do not depend on the training.
       item: what `predict` takes a list of.
       encoded_item: what `features` takes a list of.
       inputs: the names of an item's parts over HTTP.
       outputs: the names of a result's parts over HTTP, and their form.
+      graph: the function of text_graphs that SavedModels contain.
+      has_sequences: whether an example has several sequences.
+      per_token: whether the model has outputs for each token.
+      imports_keras: whether it cannot predict without Keras.
+      onnx_outputs: name in an ONNX graph -> name in a SavedModel, where they
+        differ.
       flags: flags of commands with which they read texts as this model.
     """
 
+    tasks: Sequence[str]
+    options: Sequence[str] = ()
+    usual_length: int | None = 128
     item = encoded_item = _TEXT_OR_PAIR
     inputs: Sequence[str] = ("text",)
     outputs: Mapping[str, Spec]
+    graph: str
+    has_sequences = False
+    per_token = False
+    imports_keras = False
+    onnx_outputs: Mapping[str, str] = {}
     # What the tokenizer splits, and other tokenizers do not.
     _bracketed: Sequence[str] = (
         vocabulary.CLS,
@@ -199,11 +219,23 @@ class Predictor:
         vocabulary.MASK,
     )
 
-    def __init__(self, setup: Setup, run: Run):
+    def __init__(self, setup: Setup, run: Runner):
         """Takes what is known of a model, and what computes it."""
         self.setup, self.run = setup, run
-        self.tokenizer = setup.tokenizer
+        self.tokenizer: Any = setup.tokenizer
         self.flags: dict[str, Any] = {"max_seq_length": setup.max_seq_length}
+
+    @classmethod
+    def open(cls, opened: Any) -> tuple[dict[str, Any], Any]:
+        """Returns values of the Setup and the Head of a model.
+
+        Args:
+          opened: an opened_model.OpenedModel, whose files have been read.
+
+        Raises:
+          InputError: the model has no such head, or an option does not fit.
+        """
+        raise NotImplementedError
 
     def predict(self, items: list) -> Any:
         """Returns one result for each of N > 0 items."""
@@ -223,60 +255,44 @@ class Predictor:
         self, first: list[str], second: list[str], num_choices: int = 0
     ) -> Features:
         """Returns the features of N pairs; warns of what is lost of texts."""
-        setup, windows, is_cut = self.setup, self.setup.windows, False
-        length, rows = setup.max_seq_length, []
-        pairs = zip(self._tokens(first), self._tokens(second), strict=True)
-        for a, b in pairs:
-            if windows is None:
-                found = [tasks.sequence(self.tokenizer, a, b, length)]
-                size = len(a) + len(b) + 2 + bool(b)
-                is_cut |= len(found[0].ids) < size
+        tokenizer, length = self.setup.tokenizer, self.setup.max_seq_length
+        sizes, limit = self.setup.windows, f"max_seq_length={length} tokens"
+        rows, is_cut = [], False
+        for pair in zip(first, second, strict=True):
+            a, b = (tasks.token_ids(self.tokenizer, x) for x in pair)
+            if sizes is None:
+                row = [tasks.sequence(tokenizer, a, b, length)]
+                is_cut |= len(a) + len(b) + 2 + bool(b) > length
             else:
-                found = tasks.windows(
-                    self.tokenizer,
-                    *(a, b, length),
-                    stride=windows.stride,
-                    most=windows.most + 1,
+                stride, most = sizes
+                row = tasks.windows(
+                    tokenizer, a, b, length, stride=stride, most=most + 1
                 )
-                is_cut |= len(found) > windows.most
-                found = found[: windows.most]
-            rows.append(found)
-        features = features_lib.from_sequences(
-            rows,
-            num_choices=num_choices,
-            are_windows=windows is not None,
-        )
+                is_cut |= len(row) > most
+                row = row[:most]
+            rows.append(row)
         if is_cut:
-            limit = f"max_seq_length={setup.max_seq_length} tokens"
-            if setup.windows is not None:
-                limit = f"{setup.windows.most} windows of {limit}"
+            if sizes is not None:
+                limit = f"{sizes.most} windows of {limit}"
             errors.warn_once(
-                f"{setup.name}: a text, perhaps several, has more than {limit} "
-                "and is cut"
+                f"{self.setup.name}: a text, perhaps several, has more than "
+                f"{limit} and is cut"
             )
         for token in self._bracketed:
             if any(token in text for text in itertools.chain(first, second)):
                 errors.warn_once(
-                    f"{setup.name}: a text, perhaps several, contains {token}, "
-                    "which is read as a word in brackets; a pair is given as "
-                    "(text, text)"
+                    f"{self.setup.name}: a text, perhaps several, contains "
+                    f"{token}, which is read as a word in brackets; a pair is "
+                    "given as (text, text)"
                 )
-        return features
+        return features_lib.from_sequences(
+            rows, num_choices=num_choices, are_windows=sizes is not None
+        )
 
-    def _tokens(self, texts: list[str]) -> Iterator[list[int]]:
-        """Yields the ids of the tokens of each text."""
-        encoded = self.tokenizer.encode(texts)
-        for a, b in itertools.pairwise(encoded.row_splits):
-            yield encoded.ids[a:b].tolist()
-
-    def _outputs(self, items: list) -> np.ndarray:
+    def _output(self, items: list) -> np.ndarray:
         """Returns the only output of the model, [N, ...]."""
-        rows, parts = [], []
-        for batch in self.run(self.features(items)):
-            (values,) = (x for k, x in batch.items() if k != "example_index")
-            rows.append(batch["example_index"])
-            parts.append(values)
-        return np.concatenate(parts)[np.argsort(np.concatenate(rows))]
+        (values,) = self.run(self.features(items)).values()
+        return values
 
 
 class _Sentences(Predictor):
@@ -285,18 +301,60 @@ class _Sentences(Predictor):
     Settings: windows, [stride, most], if long texts are divided.
     """
 
-    def __init__(self, setup: Setup, run: Run):
+    tasks = "classification", "regression", "multilabel"
+    options = "label_names", "text_pair", "new_head"
+    graph = "sentences"
+
+    def __init__(self, setup: Setup, run: Runner):
         """See Predictor."""
         super().__init__(setup, run)
-        self._kind = kinds.BY_EXPORT_NAME[setup.task].name
+        kind = label_kinds.KINDS[kinds.BY_EXPORT_NAME[setup.task].name]
+        self._kind = kind(setup.labels or ())
+        self.has_sequences = setup.windows is not None
         if setup.are_pairs:
             self.inputs = "text", "text_pair"
         lists = {"labels": TEXTS, "probabilities": FLOATS}
         self.outputs = {
-            examples.REGRESSION: {"score": FLOAT},
-            examples.MULTI_LABEL: lists,
-            examples.CLASSIFICATION: {"label": TEXT, "score": FLOAT} | lists,
-        }[self._kind]
+            label_kinds.Value: {"score": FLOAT},
+            label_kinds.AnyOf: lists,
+            label_kinds.OneOf: {"label": TEXT, "score": FLOAT} | lists,
+        }[kind]
+
+    @classmethod
+    def open(cls, opened: Any) -> tuple[dict[str, Any], Any]:
+        """See Predictor."""
+        from tasks.classification import heads
+
+        given, trained = opened.options.task, opened.remembered
+        count, classes = opened.start.num_outputs, opened.classes
+        kind = task_files.kind(
+            kinds.BY_EXPORT_NAME[given].name if given else None, classes
+        )
+        if count is None and not opened.new_head:
+            raise errors.InputError(
+                f"{opened.path}: has not been trained for this task "
+                "(output_weights is missing; in Python, new_head=True adds it)"
+            )
+        labels: list[str] = []
+        if kind != examples.REGRESSION:
+            classes.check()
+            unnamed = () if opened.new_head else examples.unnamed(count)
+            labels = list(classes.labels or unnamed)
+            if not labels:
+                raise errors.InputError("new_head: labels= names its classes")
+        length = opened.max_seq_length
+        pooling, windows = windows_of(trained, length) or (None, None)
+        are_pairs = opened.options.text_pair
+        if are_pairs is None and "task_name" in trained:
+            are_pairs = tables.has_pairs(trained)
+        values = {
+            "task": kinds.KINDS[kind].export_name,
+            "labels": labels or None,
+            "settings": {"windows": list(windows)} if windows else {},
+            "are_pairs": are_pairs,
+        }
+        of_labels = label_kinds.KINDS[kind](labels)
+        return values, heads.head_of(of_labels, window_pooling=pooling)
 
     def features(self, items: list) -> Features:
         """See Predictor.
@@ -307,38 +365,33 @@ class _Sentences(Predictor):
         """
         for x in items:
             if isinstance(x, str) == self.setup.are_pairs:
-                given, needed = "a pair of texts", "single texts"
-                if self.setup.are_pairs:
-                    given, needed = "a single text", "pairs of texts"
+                is_single = isinstance(x, str)
                 raise errors.InputError(
-                    f"{shown(x)} is {given}, but {self.setup.name} was "
-                    f"trained on {needed}"
+                    f"{shown(x)}: {self.setup.name} was trained on "
+                    f"{'pairs of' if is_single else 'single'} texts"
                 )
         return super().features(items)
 
     def predict(self, items: list) -> list:
         """Returns Classifications, Labels, or floats of a regression."""
-        logits, labels = self._outputs(items), self.setup.labels or []
-        kind = label_kinds.KINDS[self._kind](labels)
-        rows = kind.probabilities(logits).tolist()
-        if self._kind == examples.REGRESSION:
-            return [row[0] for row in rows]
-        decisions = kind.decide(logits)
-        named = [dict(zip(labels, row, strict=True)) for row in rows]
-        if self._kind == examples.MULTI_LABEL:
-            return [
-                Labels([labels[i] for i in np.flatnonzero(chosen)], row)
-                for chosen, row in zip(decisions, named, strict=True)
-            ]
-        best = [labels[i] for (i,) in decisions]
-        return [
-            Classification(label, row[label], row)
-            for label, row in zip(best, named, strict=True)
-        ]
+        logits, labels = self._output(items), self._kind.labels
+        rows = self._kind.probabilities(logits).tolist()
+        if not labels:
+            return [value for (value,) in rows]
+        found: list[Any] = []
+        for decision, row in zip(self._kind.decide(logits), rows, strict=True):
+            named = dict(zip(labels, row, strict=True))
+            if isinstance(self._kind, label_kinds.AnyOf):
+                chosen = [labels[i] for i in np.flatnonzero(decision)]
+                found.append(Labels(chosen, named))
+            else:
+                label = labels[decision[0]]
+                found.append(Classification(label, named[label], named))
+        return found
 
     def row(self, result: Any) -> dict[str, Any]:
         """See Predictor."""
-        if self._kind == examples.REGRESSION:
+        if "probabilities" not in self.outputs:
             return {"score": result}
         return {name: getattr(result, name, None) for name in self.outputs} | {
             "labels": list(result.probabilities),
@@ -349,9 +402,20 @@ class _Sentences(Predictor):
 class _MultipleChoice(Predictor):
     """Choices of one of K endings; K is the same for all items."""
 
+    tasks = ("multiple_choice",)
+    options = ("new_head",)
     item = encoded_item = _CHOICE
     inputs = "context", "endings"
     outputs = {"choice": INT, "probabilities": FLOATS}
+    graph = "choices"
+    has_sequences = True
+
+    @classmethod
+    def open(cls, opened: Any) -> tuple[dict[str, Any], Any]:
+        """See Predictor."""
+        from tasks.classification import heads
+
+        return {}, heads.head_of(label_kinds.Choice(()))
 
     def features(self, items: list) -> Features:
         """See Predictor."""
@@ -367,7 +431,7 @@ class _MultipleChoice(Predictor):
 
     def predict(self, items: list) -> list[Choice]:
         """See Predictor."""
-        logits, kind = self._outputs(items), label_kinds.Choice(())
+        logits, kind = self._output(items), label_kinds.Choice(())
         rows = kind.probabilities(logits).tolist()
         return list(map(Choice, kind.decide(logits)[:, 0].tolist(), rows))
 
@@ -378,44 +442,70 @@ class _QuestionAnswering(Predictor):
     Settings: the flags of AnswerSettings, without max_seq_length.
     """
 
+    tasks = ("question_answering",)
+    options = (*AnswerSettings().besides_length, "new_head")
+    usual_length = AnswerSettings().max_seq_length
     item = _QUESTION
     inputs = "question", "context"
     outputs = {
         **{"answer": TEXT, "start": INT, "end": INT, "score": FLOAT},
         **{"answers": TEXTS, "scores": FLOATS},
     }
+    graph = "best_answers"
+    per_token = True
 
-    def __init__(self, setup: Setup, run: Run):
+    def __init__(self, setup: Setup, run: Runner):
         """See Predictor."""
         super().__init__(setup, run)
         settings = answer_settings(setup)
         self.flags = config_flags.flat_values(settings)
-        tokenizer = plain_wordpiece.PlainTokenizer(
-            setup.tokenizer.vocabulary, **setup.tokenizer.settings
+        self._answerer = answering.Answerer(setup.tokenizer, settings)
+
+    @classmethod
+    def open(cls, opened: Any) -> tuple[dict[str, Any], Any]:
+        """See Predictor; a threshold is that of the model's files."""
+        from tasks.squad import heads
+
+        names = AnswerSettings().besides_length
+        given = {name: getattr(opened.options, name) for name in names}
+        trained = {name: opened.remembered.get(name) for name in names}
+        stored = task_files.read_settings(opened.source.folder)
+        trained |= dataclasses.asdict(stored or task_files.SquadSettings())
+        values = {
+            name: trained[name] if given[name] is None else given[name]
+            for name in names
+        }
+        squad_task.check_threshold(
+            given["null_score_diff_threshold"],
+            with_negative=bool(values["version_2_with_negative"]),
         )
-        self._answerer = answering.Answerer(tokenizer, settings)
+        try:
+            settings = config_flags.build(
+                AnswerSettings,
+                max_seq_length=opened.max_seq_length,
+                **{k: x for k, x in values.items() if x is not None},
+            )
+        except ValueError as error:
+            raise errors.InputError(str(error)) from error
+        return {"settings": settings.besides_length}, heads.SpanHead()
 
     def predict(self, items: list) -> list[Answer]:
         """See Predictor."""
         results = []
-        for entry, answers in self._answerer.answers(items, self._logits):
+        for entry, answers in self._answerer.answers(items, self.run):
             start, end = entry.span or (-1, -1)
-            texts = [
+            best = [
                 # "empty" of a question without any span.
-                ("" if x.text == decoding.NOTHING and not x.span else x.text)
+                (
+                    "" if x.text == decoding.NOTHING and not x.span else x.text,
+                    x.probability,
+                )
                 for x in answers.entries
             ]
-            probabilities = [x.probability for x in answers.entries]
-            best = list(zip(texts, probabilities, strict=True))
             results.append(
                 Answer(entry.text, entry.probability, start, end, best)
             )
         return results
-
-    def _logits(self, features: Features) -> Outputs:
-        """Returns both logits of the tokens of all windows, float32 [T]."""
-        batches = self.run(features)
-        return features_lib.by_token(batches, features.row_splits)
 
     def row(self, result: Answer) -> dict[str, Any]:
         """See Predictor."""
@@ -431,35 +521,54 @@ class _TokenClassification(Predictor):
     Settings: document_context, see tasks.ner.windowing.
     """
 
+    tasks = ("token_classification",)
+    options = "label_names", "document_context", "new_head"
     item = A_TEXT
     outputs = {
         **{"entity": TEXTS, "entity_type": TEXTS},
-        **{"start": INTS, "end": INTS, "score": FLOATS},
+        **{"start": PLACES, "end": PLACES, "score": FLOATS},
     }
+    graph = "labels_of_tokens"
+    per_token = imports_keras = True
 
-    def __init__(self, setup: Setup, run: Run):
+    def __init__(self, setup: Setup, run: Runner):
         """See Predictor."""
-        # These import Keras.
         from tasks.ner import tagger, windowing
 
         super().__init__(setup, run)
-        labels = setup.labels or []
-        context = setup.settings["document_context"]
-        windows = windowing.Windows(setup.max_seq_length, context)
-        self.flags["document_context"] = context
+        self.flags |= setup.settings
         self._tagger = tagger.Tagger(
-            windows=windows,
+            windows=windowing.Windows(setup.max_seq_length, **setup.settings),
             tokenizer=setup.tokenizer,
-            labels=labels,
-            predictions=run,
+            labels=setup.labels or [],
+            predict=run,
             scores=setup.scores,
         )
 
+    @classmethod
+    def open(cls, opened: Any) -> tuple[dict[str, Any], Any]:
+        """See Predictor."""
+        from tasks.ner import heads, tagging
+
+        opened.classes.check()
+        labels = list(opened.classes.labels or ())
+        if not labels:
+            raise errors.InputError(
+                f"{opened.path}: its config has no labels; --label_names (in "
+                "Python: labels=) names them"
+            )
+        context = {"document_context": opened.options.document_context}
+        has_crf = tagging.has_crf(opened.source.folder)
+        head = heads.head_of(labels, has_crf=has_crf)
+        return {"labels": labels, "settings": context}, head
+
     def predict(self, items: list) -> list[list[Entity]]:
         """See Predictor."""
-        rows = self._tagger(items)
         names = "text", "type", "probability", "start", "end"
-        return [[Entity(*(x[k] for k in names)) for x in row] for row in rows]
+        return [
+            [Entity(*(x[k] for k in names)) for x in row]
+            for row in self._tagger(items)
+        ]
 
     def row(self, result: list[Entity]) -> dict[str, Any]:
         """See Predictor."""
@@ -477,27 +586,50 @@ class _FillMask(Predictor):
     among them, to the logits of words [B, P, V].
     """
 
+    tasks = ("fill_mask",)
+    options = ("top_k",)
+    usual_length = None
     item = A_TEXT
     outputs = {
         "words": Spec((None, None), np.dtype(object)),
         "probabilities": Spec((None, None), np.dtype("f4")),
     }
+    graph = "words_of_masks"
+    imports_keras = True
+    onnx_outputs = {"logits": "mlm_logits"}
     _bracketed = (vocabulary.CLS, vocabulary.SEP)
 
-    def __init__(self, setup: Setup, run: Any):
+    def __init__(self, setup: Setup, run: Runner):
         """See Predictor."""
-        # Imports Keras.
         from tasks.fill_mask import masked_words
 
         super().__init__(setup, run)
         self.flags = {}  # All positions, whatever flags say.
         self._filler = masked_words.MaskFiller(
-            _MaskedLm(run),
+            self._outputs,
             setup.tokenizer,
             left_to_right=setup.left_to_right,
             max_length=setup.max_seq_length,
         )
         self.tokenizer = self._filler.tokenizer
+
+    @classmethod
+    def open(cls, opened: Any) -> tuple[dict[str, Any], Any]:
+        """See Predictor."""
+        from serving import opened_model
+
+        others = opened.source.others
+        if untied := [x for x in others if x.endswith(".decoder.weight")]:
+            raise errors.InputError(
+                f"{opened.path}: {untied[0]} differs from the word embeddings; "
+                "BERT's masked-LM head uses the word embeddings themselves"
+            )
+        settings = {"top_k": opened.options.top_k}
+        return {"settings": settings}, opened_model.MaskedLmHead()
+
+    def _outputs(self, batch: Outputs) -> Any:
+        (logits,) = self.run(batch).values()
+        return types.SimpleNamespace(masked_lm_logits=logits)
 
     def predict(self, items: list) -> list[list[list[Word]]]:
         """See Predictor."""
@@ -515,41 +647,89 @@ class _FillMask(Predictor):
         }
 
 
-class _Logits(NamedTuple):
-    """What MaskFiller reads of a model's outputs."""
-
-    masked_lm_logits: Any
-
-
-class _MaskedLm(NamedTuple):
-    """What MaskFiller calls, with features: a model."""
-
-    run: Callable[[Outputs], Any]
-
-    def __call__(self, features: Outputs) -> _Logits:
-        """Computes the logits of masked words."""
-        return _Logits(self.run(features))
-
-
 class _SentenceEmbedding(Predictor):
     """Vectors of texts, or of pairs of texts.
 
     Settings: layer, pooling, normalize, and size, that of a vector.
     """
 
-    def __init__(self, setup: Setup, run: Run):
+    tasks = ("sentence_embedding",)
+    options = "pooling", "layer", "normalize"
+    graph = "embeddings"
+    onnx_outputs = {"sentence_embedding": "embedding"}
+
+    def __init__(self, setup: Setup, run: Runner):
         """See Predictor."""
         super().__init__(setup, run)
         size = setup.settings["size"]
         self.outputs = {"embedding": Spec((size,), np.dtype("f4"))}
 
+    @classmethod
+    def open(cls, opened: Any) -> tuple[dict[str, Any], Any]:
+        """See Predictor."""
+        from serving import opened_model
+
+        options, config = opened.options, opened.start.config
+        (layer,) = extraction.parse_layers(
+            str(options.layer), config, name="--layer"
+        )
+        modules = sentence_modules.open_modules(
+            opened.source.folder,
+            pooling=options.pooling,
+            normalize=options.normalize,
+            max_seq_length=options.max_seq_length,
+        )
+        settings = {
+            "layer": layer,
+            "pooling": modules.pooling,
+            "normalize": modules.normalize,
+            "size": modules.vector_size(config.hidden_size),
+        }
+        length = modules.max_seq_length or opened.max_seq_length
+        length = min(length, config.max_position_embeddings)
+        values = {"settings": settings, "max_seq_length": length}
+        return values, opened_model.EmbeddingHead([layer], modules)
+
     def predict(self, items: list) -> np.ndarray:
         """Returns float32 [N, size]."""
-        return self._outputs(items)
+        return self._output(items)
 
     def row(self, result: np.ndarray) -> dict[str, Any]:
         """See Predictor."""
         return {"embedding": result}
+
+
+class OwnTask(Predictor):
+    """A finetuning.task.Task of the user, "module:Class": token ids alone."""
+
+    tasks = inputs = ()
+
+    @classmethod
+    def open(cls, opened: Any) -> tuple[dict[str, Any], Any]:
+        """See Predictor; the directory is one that the task has trained."""
+        module, _, name = opened.task.partition(":")
+        try:
+            own = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise errors.InputError(f"--task={opened.task}: {error}") from error
+        flags = config_flags.build(
+            own.Flags,
+            output_dir=opened.path,
+            max_seq_length=opened.max_seq_length,
+            do_predict=True,
+        )
+        model, flags = given_model.find(flags, own.added_tokens)
+        # No set is read.
+        flags = config_flags.replace_unchecked(flags, do_predict=False)
+        task = own(flags, model)
+        return {"labels": task.labels}, task.head()
+
+    def predict(self, items: list) -> Any:
+        """Refuses items: the task itself knows how they are read."""
+        raise errors.InputError(
+            f"{self.setup.task}: its command predicts; export_model.py exports "
+            "it with a signature of token ids"
+        )
 
 
 def answer_settings(setup: Setup) -> AnswerSettings:
@@ -559,35 +739,46 @@ def answer_settings(setup: Setup) -> AnswerSettings:
     )
 
 
-# Task -> class of its predictor.
+# Task -> class of its predictor: the one table of the kinds of tasks.
 PREDICTORS: Mapping[str, type[Predictor]] = {
-    "classification": _Sentences,
-    "regression": _Sentences,
-    "multilabel": _Sentences,
-    "multiple_choice": _MultipleChoice,
-    "question_answering": _QuestionAnswering,
-    "token_classification": _TokenClassification,
-    "fill_mask": _FillMask,
-    "sentence_embedding": _SentenceEmbedding,
+    task: predictor
+    for predictor in (
+        _Sentences,
+        _MultipleChoice,
+        _QuestionAnswering,
+        _TokenClassification,
+        _FillMask,
+        _SentenceEmbedding,
+    )
+    for task in predictor.tasks
 }
 
 
-def make(setup: Setup, run: Any) -> Predictor:
+def make(setup: Setup, run: Runner) -> Predictor:
     """Returns the predictor of a model's task."""
     return PREDICTORS[setup.task](setup, run)
 
 
-def in_batches(run: Callable[[Outputs], Outputs]) -> Run:
-    """Returns a function of features from one of batches of them."""
-    return functools.partial(_batches, run)
+def of_batches(setup: Setup, run: Callable[[Outputs], Outputs]) -> Predictor:
+    """Returns a predictor whose model computes one batch of features."""
+    kind = PREDICTORS[setup.task]
+    if issubclass(kind, _FillMask):
+        return kind(setup, run)
 
+    def batches(features: Features) -> Iterator[Outputs]:
+        order = np.argsort(features.lengths, kind="stable")
+        for first in range(0, len(order), _BATCH_SIZE):
+            rows = order[first : first + _BATCH_SIZE]
+            length = int(features.lengths[rows].max())
+            outputs = run(features.batch(rows, length))
+            if not kind.per_token:
+                outputs = {name: x[:, None] for name, x in outputs.items()}
+            yield {"example_index": rows, **outputs}
 
-def _batches(
-    run: Callable[[Outputs], Outputs], features: Features
-) -> Iterator[Outputs]:
-    order = np.argsort(features.lengths, kind="stable")
-    for first in range(0, len(order), _BATCH_SIZE):
-        rows = order[first : first + _BATCH_SIZE]
-        length = int(features.lengths[rows].max())
-        outputs = run(features.batch(rows, length))
-        yield {"example_index": rows, **outputs}
+    def run_all(features: Features) -> Outputs:
+        splits = np.arange(len(features) + 1)  # One value for each row.
+        if kind.per_token:
+            splits = features.row_splits
+        return features_lib.by_token(batches(features), splits)
+
+    return kind(setup, run_all)

@@ -15,10 +15,10 @@ of the request, with "", 0 or, of places in a text, -1.
 """
 
 import base64
-import binascii
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,9 +26,23 @@ import numpy as np
 from foundation import errors
 from serving import served_model
 
-_KEYS = {"signature_name", "instances", "inputs"}
-# Output -> its value in padding, if that is neither "" nor 0.
-_FILLS = {"start": -1, "end": -1}
+_LARGEST = (1 << 63) - 1  # Of the bounds that msgspec checks.
+# The end of its errors: where the value is, in a list of rows.
+_PLACE = re.compile(r" - at `\$(?:\[(\d+)\])?.*`$")
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True):
+    """A request."""
+
+    signature_name: str | None = None
+    instances: list | None = None
+    inputs: Any = None
+
+
+class _Bytes(msgspec.Struct, forbid_unknown_fields=True):
+    """Bytes that may be no text, in base64."""
+
+    b64: bytes
 
 
 class Request(NamedTuple):
@@ -58,36 +72,24 @@ def parse(
       InputError: the body does not fit the signature.
     """
     try:
-        request = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise errors.InputError(f"the request is not JSON: {error}") from error
-    if not isinstance(request, dict):
-        raise errors.InputError("the request is not a JSON object")
-    unknown = sorted(request.keys() - _KEYS)
-    if unknown:
-        raise errors.InputError(
-            f"{unknown[0]!r} is unknown in a request, which has "
-            f"{errors.listed(sorted(_KEYS))}"
-        )
-    if ("instances" in request) == ("inputs" in request):
+        request = msgspec.json.decode(body, type=_Body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise errors.InputError(f"the request: {error}") from error
+    if (request.instances is None) == (request.inputs is None):
         raise errors.InputError(
             'the request needs either "instances" or "inputs"'
         )
-    name = request.get("signature_name")
-    if name is None or name == "":
-        name = served_model.DEFAULT_SIGNATURE
-    if not isinstance(name, str) or name not in signatures:
+    name = request.signature_name or served_model.DEFAULT_SIGNATURE
+    if name not in signatures:
         raise errors.InputError(
             f"signature_name must be one of {', '.join(sorted(signatures))}"
         )
     specs = signatures[name].inputs
-    by_row = "instances" in request
-    if by_row:
-        columns = _columns(request["instances"], list(specs))
-    else:
-        columns = request["inputs"]
-        if len(specs) == 1 and not _is_named(columns):
-            columns = {next(iter(specs)): columns}
+    columns = request.inputs
+    if request.instances is not None:
+        columns = _columns(request.instances, list(specs))
+    elif len(specs) == 1 and not _is_named(columns):
+        columns = {next(iter(specs)): columns}
     if not isinstance(columns, dict) or columns.keys() != specs.keys():
         raise _wrong_names("inputs", specs)
     inputs = {k: _array(k, columns[k], specs[k]) for k in specs}
@@ -96,12 +98,10 @@ def parse(
         raise errors.InputError("the inputs differ in their number of rows")
     if counts == {0}:
         raise errors.InputError("the request has no rows")
-    return Request(name, inputs, by_row)
+    return Request(name, inputs, request.instances is not None)
 
 
-def _columns(instances: Any, names: Sequence[str]) -> dict[str, list]:
-    if not isinstance(instances, list):
-        raise errors.InputError('"instances" is not a list')
+def _columns(instances: list, names: Sequence[str]) -> dict[str, list]:
     if len(names) == 1 and not any(map(_is_named, instances)):
         return {names[0]: instances}
     rows = [
@@ -126,19 +126,30 @@ def _wrong_names(where: str, names: Iterable[str]) -> errors.InputError:
     return errors.InputError(f"{where}: must be an object with {listed}")
 
 
+@functools.cache
+def _type_of(spec: served_model.Spec) -> Any:
+    """Returns the type of an input's rows, nested lists."""
+    kind: Any = {"O": str | _Bytes, "b": bool}.get(spec.dtype.kind, float)
+    if spec.dtype.kind in "iu":
+        bounds = np.iinfo(spec.dtype)
+        largest = min(int(bounds.max), _LARGEST)
+        kind = Annotated[int, msgspec.Meta(ge=int(bounds.min), le=largest)]
+    for _ in (None, *spec.shape):
+        kind = list[kind]
+    return kind
+
+
 def _array(name: str, values: Any, spec: served_model.Spec) -> np.ndarray:
     """Converts nested lists to an array of the shape of an input."""
-    expected = (None, *spec.shape)
-    shape: list[int] = []
-    cells = [values]
-    for depth in range(len(expected)):
-        if not all(isinstance(x, list) for x in cells):
-            raise errors.InputError(
-                f"{name}: needs lists nested {len(expected)} deep, one "
-                "value for each row"
-                if depth
-                else f"{name}: must be a list of rows"
-            )
+    try:
+        cells = [msgspec.convert(values, _type_of(spec))]
+    except msgspec.ValidationError as error:
+        place = _PLACE.search(str(error))
+        where = f"row {place[1]}: " if place and place[1] else ""
+        line = _PLACE.sub("", str(error)).replace("`object`", "`{b64}`")
+        raise errors.InputError(f"{name}: {where}{line}") from error
+    expected, shape = [None, *spec.shape], list[int]()
+    for _ in expected:
         sizes = [len(x) for x in cells]
         if len(set(sizes)) > 1:
             number = next(i for i, x in enumerate(sizes) if x != sizes[0])
@@ -149,73 +160,28 @@ def _array(name: str, values: Any, spec: served_model.Spec) -> np.ndarray:
             )
         shape.append(max(sizes, default=0))
         cells = [x for values in cells for x in values]
-    if any(
-        n not in (None, size) for n, size in zip(expected, shape, strict=True)
-    ):
+    if any(n not in (None, x) for n, x in zip(expected, shape, strict=True)):
         raise errors.InputError(
-            f"{name}: has the shape {shape}, not {list(expected)}"
+            f"{name}: has the shape {shape}, not {expected}"
         )
+    if spec.dtype == object:
+        cells = [x.encode() if isinstance(x, str) else x.b64 for x in cells]
     array = np.empty(len(cells), spec.dtype)
-    convert = _bytes if spec.dtype == object else _number_reader(spec.dtype)
-    try:
-        for number, value in enumerate(cells):
-            array[number] = convert(value)
-    except (ValueError, OverflowError) as error:
-        row = number * shape[0] // len(cells)
-        raise errors.InputError(f"{name}: row {row}: {error}") from error
+    array[:] = cells
     return array.reshape(shape)
 
 
-def _number_reader(dtype: np.dtype) -> Callable[[Any], Any]:
-    """Returns a function that raises ValueError if a value is none of a type.
-
-    A number that is too large for a float raises OverflowError.
-    """
-    is_integer, is_bool = dtype.kind in "iu", dtype.kind == "b"
-    kinds: Any = bool if is_bool else int if is_integer else (int, float)
-    bounds = np.iinfo(dtype) if is_integer else None
-
-    def read(value: Any) -> Any:
-        if not isinstance(value, kinds) or isinstance(value, bool) != is_bool:
-            raise ValueError(f"{_shown(value)} is no {dtype.name}")
-        if bounds is not None and not bounds.min <= value <= bounds.max:
-            raise ValueError(
-                f"{_shown(value)} is too large for {dtype.name}, from "
-                f"{bounds.min} to {bounds.max}"
-            )
-        return value
-
-    return read
-
-
-def _bytes(value: Any) -> bytes:
-    """Returns the bytes of a text; raises ValueError if it is none."""
-    if isinstance(value, str):
-        try:
-            return value.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise ValueError("has half of a surrogate pair") from error
-    if isinstance(value, dict) and isinstance(value.get("b64"), str):
-        try:
-            return base64.b64decode(value["b64"], validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise ValueError("is not base64") from error
-    raise ValueError(f"{_shown(value)} is no text")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, (list, dict)):
-        # It may be nested too deeply to be written.
-        return "a list" if isinstance(value, list) else "an object"
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def response(rows: Sequence[Mapping[str, Any]], *, by_row: bool) -> bytes:
+def response(
+    rows: Sequence[Mapping[str, Any]],
+    outputs: Mapping[str, served_model.Spec],
+    *,
+    by_row: bool,
+) -> bytes:
     """Returns the body of a response.
 
     Args:
       rows: output's name -> a JSON value or an array, for each row.
+      outputs: name -> form.
       by_row: whether the request was by row.
     """
     names = list(rows[0])
@@ -224,13 +190,14 @@ def response(rows: Sequence[Mapping[str, Any]], *, by_row: bool) -> bytes:
         if len(names) == 1:
             values = [row[names[0]] for row in rows]
         return b'{"predictions": %s}' % _list(values)
-    columns = {
-        name: _padded([row[name] for row in rows], name) for name in names
-    }
-    outputs = {name: _list(column) for name, column in columns.items()}
-    if len(outputs) == 1:
-        return b'{"outputs": %s}' % next(iter(outputs.values()))
-    named = [b"%s: %s" % (_encoded(key), x) for key, x in outputs.items()]
+    columns = {}
+    for name in names:
+        spec, values = outputs[name], [row[name] for row in rows]
+        fill = "" if spec.dtype == object else spec.fill
+        columns[name] = _list(_padded(values, fill))
+    if len(columns) == 1:
+        return b'{"outputs": %s}' % columns[names[0]]
+    named = [b"%s: %s" % (_encoded(key), x) for key, x in columns.items()]
     return b'{"outputs": {%s}}' % b", ".join(named)
 
 
@@ -263,35 +230,24 @@ def _texts(values: Any) -> Any:
         return {"b64": base64.b64encode(values).decode("ascii")}
 
 
-def _padded(values: list, name: str) -> list:
-    """Returns rows with lists of one length, padded with "", 0 or -1."""
+def _padded(values: list, fill: Any) -> list:
+    """Returns rows whose lists have one length at each depth."""
     if hasattr(values[0], "dtype"):
         if len({x.shape for x in values}) == 1:
             return values
         values = [_listed(x) for x in values]
-    sizes: list[int] = []
+    if not isinstance(values[0], list):
+        return values
+    cells = [x for value in values for x in value]
+    inner = iter(_padded(cells, fill) if cells else [])
+    size = max(map(len, values))
+    rows = [[next(inner) for _ in value] for value in values]
+    nothing = next((_blank(x, fill) for row in rows for x in row), fill)
+    return [row + [nothing] * (size - len(row)) for row in rows]
 
-    def measure(value: Any, depth: int) -> Any:
-        """Returns a leaf, if there is one."""
-        if not isinstance(value, list):
-            return value
-        if len(sizes) == depth:
-            sizes.append(0)
-        sizes[depth] = max(sizes[depth], len(value))
-        leaves = [measure(x, depth + 1) for x in value]
-        return next((x for x in leaves if x is not None), None)
 
-    leaves = [measure(x, 0) for x in values]
-    leaf = next((x for x in leaves if x is not None), 0)
-    fill: Any = "" if isinstance(leaf, str) else _FILLS.get(name, 0)
-
-    def filled(value: Any, depth: int) -> Any:
-        if depth == len(sizes):
-            return value
-        value = [filled(x, depth + 1) for x in value]
-        nothing = fill
-        for size in reversed(sizes[depth + 1 :]):
-            nothing = [nothing] * size
-        return value + [nothing] * (sizes[depth] - len(value))
-
-    return [filled(x, 0) for x in values]
+def _blank(value: Any, fill: Any) -> Any:
+    """Returns a value whose leaves are `fill`."""
+    if isinstance(value, list):
+        return [_blank(x, fill) for x in value]
+    return fill

@@ -14,7 +14,6 @@ computes.
 """
 
 import asyncio
-import collections
 import contextlib
 import dataclasses
 import itertools
@@ -49,7 +48,6 @@ class Batching:
     """
 
     max_batch_size: int = 32
-    batch_timeout_ms: float = 0.0
     threads_per_batch: int = 0
 
     @property
@@ -89,16 +87,14 @@ class _Waiting(NamedTuple):
 
     part: Part
     result: asyncio.Future
-    since: float
 
 
 class _Queue:
-    """The parts that can be in one batch."""
+    """The parts that can be in one batch, and the batches that are computed."""
 
     def __init__(self) -> None:
-        self.waiting: collections.deque[_Waiting] = collections.deque()
+        self.waiting: list[_Waiting] = []
         self.num_running = 0
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class Servable:
@@ -108,6 +104,7 @@ class Servable:
       name: the model's name in the addresses of the server.
       version: the number of the version's directory; 1 without one.
       model: the model, which an engine has loaded.
+      task, signatures: see served_model.Model.
       num_batches: the number of batches that were computed.
     """
 
@@ -120,6 +117,7 @@ class Servable:
     ):
         """Wraps a model; the arguments are attributes, or how it is batched."""
         self.name, self.model, self.version = name, model, version
+        self.task, self.signatures = model.task, model.signatures
         self._batching = batching
         self.num_batches = 0
         # Longer texts are cut, or split into windows of this length.
@@ -134,16 +132,6 @@ class Servable:
         self._pool = futures.ThreadPoolExecutor(
             _THREADS, thread_name_prefix="compute"
         )
-
-    @property
-    def task(self) -> str | None:
-        """The model's task; None of other programs' models."""
-        return self.model.task
-
-    @property
-    def signatures(self) -> Mapping[str, served_model.Signature]:
-        """The functions of the model."""
-        return self.model.signatures
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
@@ -202,16 +190,13 @@ class Servable:
         """
         lengths = sum(served_model.row_lengths(x) for x in inputs.values())
         classes = np.searchsorted(self._bounds, lengths)
-        order = np.argsort(lengths, kind="stable")
-        largest = self._batching.max_batch_size
-        parts = []
+        order, parts = np.argsort(lengths, kind="stable"), []
         # np.split of the sorted rows where the class changes.
         changes = np.flatnonzero(np.diff(classes[order])) + 1
         for rows in np.split(order, changes):
-            size = len(rows)
-            if largest:
-                # A part for each batch that is computed at the same time.
-                size = min(largest, -(-size // self._batching.num_concurrent))
+            # A part for each batch that is computed at the same time.
+            size = -(-len(rows) // self._batching.num_concurrent)
+            size = min(self._batching.max_batch_size, size)
             for first in range(0, len(rows), size):
                 chosen = rows[first : first + size]
                 values = {name: x[chosen] for name, x in inputs.items()}
@@ -246,74 +231,46 @@ class Servable:
 
     def _enqueue(self, signature_name: str, part: Part) -> asyncio.Future:
         """Returns the future result of a part."""
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(part, loop.create_future(), loop.time())
-        if not self._batching.max_batch_size:
-            self._compute(signature_name, [waiting], _Queue())
-            return waiting.result
+        result = asyncio.get_running_loop().create_future()
         shapes = tuple(x.shape[1:] for x in part.inputs.values())
         key = signature_name, part.length_class, shapes
         queue = self._queues.setdefault(key, _Queue())
-        queue.waiting.append(waiting)
+        queue.waiting.append(_Waiting(part, result))
         self._start(key, queue)
-        return waiting.result
+        return result
 
     def _start(self, key: Any, queue: _Queue) -> None:
         """Starts the batches that can be computed now."""
-        if queue.timer is not None:
-            queue.timer.cancel()
-            queue.timer = None
         while queue.num_running < self._batching.num_concurrent:
             # Without those whose request was given up.
-            queue.waiting = collections.deque(
-                x for x in queue.waiting if not x.result.done()
-            )
-            if not queue.waiting:
+            waiting = [x for x in queue.waiting if not x.result.done()]
+            counts = itertools.accumulate(len(x.part.rows) for x in waiting)
+            largest = self._batching.max_batch_size
+            size = max(1, sum(count <= largest for count in counts))
+            queue.waiting = waiting[size:]
+            if not waiting:
                 break
-            loop, first = asyncio.get_running_loop(), queue.waiting[0]
-            ends = first.since + self._batching.batch_timeout_ms / 1000
-            count = sum(len(x.part.rows) for x in queue.waiting)
-            if count < self._batching.max_batch_size and loop.time() < ends:
-                queue.timer = loop.call_at(ends, self._start, key, queue)
-                return
-            self._compute(key[0], self._take_batch(queue), queue, key)
+            self._compute(key, queue, waiting[:size])
         if not queue.waiting and not queue.num_running:
             self._queues.pop(key, None)
 
-    def _take_batch(self, queue: _Queue) -> list[_Waiting]:
-        """Removes the next batch from a queue, which is not empty."""
-        batch: list[_Waiting] = []
-        count = 0
-        while queue.waiting:
-            count += len(queue.waiting[0].part.rows)
-            if batch and count > self._batching.max_batch_size:
-                break
-            batch.append(queue.waiting.popleft())
-        return batch
-
     def _compute(
-        self,
-        signature_name: str,
-        batch: Sequence[_Waiting],
-        queue: _Queue,
-        key: Any = None,
+        self, key: Any, queue: _Queue, batch: Sequence[_Waiting]
     ) -> None:
         """Computes a batch in a thread, and starts the next one after it."""
         queue.num_running += 1
         self.num_batches += 1
-        loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(
+        done = asyncio.get_running_loop().run_in_executor(
             self._pool,
             _outcomes,
             self.model,
-            signature_name,
+            key[0],
             [waiting.part for waiting in batch],
         )
 
         def finish(done: asyncio.Future) -> None:
             queue.num_running -= 1
-            if key is not None:
-                self._start(key, queue)
+            self._start(key, queue)
             for waiting, outcome in zip(batch, done.result(), strict=True):
                 if waiting.result.done():
                     continue  # The request was given up.

@@ -13,8 +13,10 @@ from serving import onnx_names
 _NAME = re.compile(r"[\w.-]+")
 # Name of an engine -> the file that a directory must have.
 FILES = {"tensorflow": "saved_model.pb", "onnxruntime": onnx_names.MODEL}
-# What a model directory of this project or of transformers has.
-_CONFIGS = ("config.json", "bert_config.json")
+_FORMATS = {
+    "saved_model.pb": "",
+    onnx_names.MODEL: " with --format=onnx, for --engine=onnxruntime",
+}
 
 
 def by_name(models: str) -> dict[str, str]:
@@ -83,31 +85,9 @@ def find_version(directory: str, file: str) -> tuple[int, str]:
         if file_system.is_file(os.path.join(path, file)):
             return version, path
     raise errors.InputError(
-        f"--models: there is no {file} in {directory}; "
-        f"{_remedy(directory, file)}"
+        f"--models: there is no {file} in {directory}; export_model.py writes "
+        f"it{_FORMATS[file]}"
     )
-
-
-def _remedy(directory: str, file: str) -> str:
-    """Returns how to serve what a directory has instead of an engine's file."""
-    entries = sorted(file_system.entries(directory))
-    for engine, other in FILES.items():
-        if other in entries:
-            return f"it has {other}, for --engine={engine}"
-    onnx = " --format=onnx" if file == onnx_names.MODEL else ""
-    if not {*_CONFIGS}.isdisjoint(entries):
-        return (
-            "it is a model directory, from which export_model.py --model_dir="
-            f"{directory} --output_dir=EXPORTED{onnx} makes what is served"
-        )
-    exported = [
-        path
-        for path in (os.path.join(directory, name) for name in entries)
-        if file_system.is_file(os.path.join(path, file))
-    ]
-    if exported:
-        return f"name the models in it: --models={','.join(exported)}"
-    return f"export_model.py{onnx} writes one"
 
 
 def versions(directory: str) -> list[int]:

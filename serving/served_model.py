@@ -34,15 +34,17 @@ class Spec(NamedTuple):
       shape: the lengths of the axes after that of rows; None for an axis of
         any length. () also for an output of any number of axes.
       dtype: the type of values; object for texts, which are bytes.
+      fill: the number that pads rows of other lengths; texts have "".
     """
 
     shape: tuple[int | None, ...]
     dtype: np.dtype
+    fill: int = 0
 
 
 TEXT, TEXTS = Spec((), np.dtype(object)), Spec((None,), np.dtype(object))
 FLOAT, FLOATS = Spec((), np.dtype("f4")), Spec((None,), np.dtype("f4"))
-INT, INTS = Spec((), np.dtype("i4")), Spec((None,), np.dtype("i4"))
+INT, PLACES = Spec((), np.dtype("i4")), Spec((None,), np.dtype("i4"), -1)
 
 
 class Signature(NamedTuple):

@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 import jinja2
 import prometheus_client
 from absl import logging
-from aiohttp import http_exceptions, web
+from aiohttp import hdrs, http_exceptions, web
 
 from foundation import errors
 from serving import rest_format, servable, served_model, versions
@@ -140,13 +140,11 @@ class Server:
             registry=registry,
         )
 
-        def num_batches(name: str) -> float:
-            return self._servables[name].num_batches
-
         for name in self._servables:
-            batches.labels(name).set_function(
-                functools.partial(num_batches, name)
+            count = functools.partial(
+                lambda name: self._servables[name].num_batches, name
             )
+            batches.labels(name).set_function(count)
         prometheus_client.Gauge(
             "bert_pending_requests",
             "Requests without an answer.",
@@ -177,8 +175,6 @@ class Server:
         await runner.setup()
         site = web.SockSite(runner, listener)
         await site.start()
-        for name, model in self._servables.items():
-            logging.info("%s: %s", name, model.task or "a SavedModel")
         host, port, *_ = listener.getsockname()
         shown = f"[{host}]" if ":" in host else host
         logging.info("serving at http://%s:%d/", shown, port)
@@ -244,8 +240,9 @@ class Server:
         if self._origins:
             response.headers["Vary"] = "Origin"
         if self._is_cors_origin(request):
-            origin = request.headers["Origin"]
-            response.headers["Access-Control-Allow-Origin"] = origin
+            response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = (
+                request.headers["Origin"]
+            )
         if self._is_ending:
             response.force_close()
         name = request.match_info.get("name", "")
@@ -273,9 +270,7 @@ class Server:
     def _is_cors_origin(self, request: web.Request) -> bool:
         """Returns whether a page of --cors_origins sent the request."""
         origin = request.headers.get("Origin")
-        return origin is not None and (
-            origin in self._origins or _ANY in self._origins
-        )
+        return origin is not None and bool({origin, _ANY} & {*self._origins})
 
     def _preflight(self, request: web.Request) -> web.Response | None:
         """Answers a browser that asks whether a page may send a request."""
@@ -312,22 +307,23 @@ class Server:
     async def _predict(self, request: web.Request) -> web.Response:
         model, limits = self._servable(request), self._limits
 
-        async def answer() -> bytes:
+        with model.used():
             # A request whose body is not complete takes no place.
-            body = await request.read()
+            body = await asyncio.wait_for(
+                request.read(), limits.request_timeout
+            )
             if self._num_computed >= limits.max_pending_requests:
                 raise web.HTTPServiceUnavailable(
                     reason=f"{limits.max_pending_requests} requests are pending"
                 )
             self._num_computed += 1
             try:
-                return await self._predictions(body, model)
+                answer = await asyncio.wait_for(
+                    self._predictions(body, model), limits.request_timeout
+                )
             finally:
                 self._num_computed -= 1
-
-        with model.used():
-            body = await asyncio.wait_for(answer(), limits.request_timeout)
-        return web.Response(body=body, content_type="application/json")
+        return web.Response(body=answer, content_type="application/json")
 
     async def _predictions(
         self, body: bytes, model: servable.Servable
@@ -351,30 +347,36 @@ class Server:
 
         def write() -> bytes:
             rows = servable.join(parts, results)
-            return rest_format.response(rows, by_row=parsed.by_row)
+            outputs = model.signatures[parsed.signature_name].outputs
+            return rest_format.response(rows, outputs, by_row=parsed.by_row)
 
         return await _call(write, is_long=num_values > _MANY_VALUES)
 
-    def _statuses(
-        self, model: servable.Servable, *, all_versions: bool = True
-    ) -> dict[str, Any]:
-        """Returns the status of a model's versions, as TensorFlow Serving."""
-        statuses = [versions.status(model.version, versions.AVAILABLE)]
-        if self._watch and all_versions:
-            statuses = self._watch.statuses(model.name)
-        return {"model_version_status": statuses}
+    def _statuses(self, model: servable.Servable) -> list[dict[str, Any]]:
+        """Returns the status of each version of a model."""
+        if self._watch:
+            return self._watch.statuses(model.name)
+        return [versions.status(model.version, versions.AVAILABLE)]
 
     async def _models(self, request: web.Request) -> web.Response:
         models = [
-            {"name": name, "task": model.task, **self._statuses(model)}
+            {
+                "name": name,
+                "task": model.task,
+                "model_version_status": self._statuses(model),
+            }
             for name, model in self._servables.items()
         ]
         return web.json_response({"models": models})
 
     async def _status(self, request: web.Request) -> web.Response:
-        is_any = not request.match_info["version"]
-        model = self._servable(request)
-        return web.json_response(self._statuses(model, all_versions=is_any))
+        model, version = self._servable(request), request.match_info["version"]
+        statuses = [
+            status
+            for status in self._statuses(model)
+            if version in ("", f"/versions/{status['version']}")
+        ]
+        return web.json_response({"model_version_status": statuses})
 
     async def _metadata(self, request: web.Request) -> web.Response:
         model = self._servable(request)

@@ -1,11 +1,10 @@
 """Computes SavedModels with TensorFlow, for the server.
 
 Those of this project are computed by their signature `serve`, from token ids;
-those of other programs by all signatures whose inputs have rows.
+those of other programs and of tasks of one's own by all signatures whose inputs
+have rows.
 """
 
-import functools
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,10 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from foundation import errors, file_system, tensor_files
+from foundation import errors, tensor_files
 from serving import exported, served_directories, served_model
 from serving.served_model import Signature, Spec
-from weights import kinds
 
 
 def set_threads(threads_per_batch: int) -> None:
@@ -39,20 +37,16 @@ def _load(directory: str) -> served_model.Model:
     from data.tokenization import graph_tokenization  # noqa: F401
 
     description = exported.read_description(directory)
-    for folder, _, names in tf.io.gfile.walk(directory):
-        for file in names:
-            file_system.refuse_pointer(os.path.join(folder, file))
-    keeper = _Keeper()
     try:
         loadable = tensor_files.without_pattern(directory)
-        keeper.model = tf.saved_model.load(loadable)
+        model = tf.saved_model.load(loadable)
     except (tf.errors.OpError, OSError, *tensor_files.DAMAGES) as error:
         raise errors.InputError(
             f"{directory}: cannot be loaded: {errors.reason(error)}"
         ) from error
     functions = {
-        name: _Function(keeper, function)
-        for name, function in keeper.model.signatures.items()
+        name: _Function(model, function)
+        for name, function in model.signatures.items()
         if _has_rows(function)
     }
     if served_model.DEFAULT_SIGNATURE not in functions:
@@ -62,24 +56,20 @@ def _load(directory: str) -> served_model.Model:
         )
     if description is None:
         return _Foreign(functions)
-    setup = exported.read_setup(directory)
-    serve = functions["serve"]
-    fill = None
-    if setup.task == kinds.FILL_MASK:
-        fill = functools.partial(_fill, functions["serve_masks"])
-    run = functools.partial(_run, serve)
-    return exported.Model(setup, run, serve.signature.outputs, fill=fill)
+    names = {"masked_lm_positions": "masked_lm_positions", **exported.HUB_NAMES}
+
+    def run(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        has_masks = "masked_lm_positions" in features
+        serve = functions["serve_masks" if has_masks else "serve"]
+        return serve({names[k]: x for k, x in features.items() if k in names})
+
+    setup, serve = exported.read_setup(directory), functions["serve"]
+    return exported.Model(setup, run, serve.signature.outputs)
 
 
 ENGINE = served_model.Engine(
     "tensorflow", served_directories.FILES["tensorflow"], _load
 )
-
-
-class _Keeper:
-    """Keeps what a loaded function needs: its model, and links to its files."""
-
-    model: Any
 
 
 class _Function:
@@ -89,9 +79,9 @@ class _Function:
       signature: its form.
     """
 
-    def __init__(self, keeper: _Keeper, function: Any):
-        """Takes the function, and what must live as long."""
-        self._keeper, self._function = keeper, function
+    def __init__(self, model: Any, function: Any):
+        """Takes the function, and its model, which must live as long."""
+        self._model, self._function = model, function
         self.signature = Signature(
             _specs(function.structured_input_signature[1]),
             _specs(function.structured_outputs),
@@ -133,24 +123,6 @@ class _Foreign:
     ) -> list[dict[str, Any]]:
         """See served_model.Model."""
         return served_model.rows(self._functions[signature_name](inputs))
-
-
-def _run(
-    serve: _Function, features: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Maps features of token ids to outputs."""
-    return serve({hub: features[k] for k, hub in exported.HUB_NAMES.items()})
-
-
-def _fill(
-    serve_masks: _Function, features: Mapping[str, np.ndarray]
-) -> np.ndarray:
-    """Maps features with masked_lm_positions to logits of words."""
-    positions = "masked_lm_positions"
-    names = {positions: positions, **exported.HUB_NAMES}
-    outputs = serve_masks({hub: features[k] for k, hub in names.items()})
-    (logits,) = outputs.values()
-    return logits
 
 
 def _specs(specs: Mapping[str, tf.TensorSpec]) -> dict[str, Spec]:

@@ -11,10 +11,10 @@ that is served is removed, the highest that is left takes its place.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import gc
 import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -133,7 +133,7 @@ class Watch:
     async def _replace(self, name: str, version: int) -> None:
         """Serves another version, if it can be loaded."""
         model, old = self._models[name], self._servables[name]
-        loop, started = asyncio.get_running_loop(), time.monotonic()
+        loop = asyncio.get_running_loop()
         model.statuses[version] = status(version, LOADING)
         logging.info("%s: version %d is being loaded", name, version)
         try:
@@ -155,10 +155,9 @@ class Watch:
         model.statuses[version] = status(version, AVAILABLE)
         model.statuses[old.version] = status(old.version, UNLOADING)
         logging.info(
-            "%s: version %d is served after %.1f s instead of version %d",
+            "%s: version %d is served instead of version %d",
             name,
             version,
-            time.monotonic() - started,
             old.version,
         )
         task = loop.create_task(self._retire(model, old))
@@ -202,16 +201,14 @@ def _files_of_versions(directory: str, marker: str) -> dict[int, _Files]:
     """
     by_version = {}
     for version in served_directories.versions(directory):
-        root = os.path.join(directory, str(version))
+        root, files = os.path.join(directory, str(version)), {}
         if not file_system.is_file(os.path.join(root, marker)):
             continue
-        files = {}
         for folder, _, names in os.walk(root):
             for path in (os.path.join(folder, name) for name in names):
-                try:
+                # It may be being removed, or lead nowhere.
+                with contextlib.suppress(OSError):
                     stat = os.stat(path)
-                except OSError:
-                    continue  # It is being removed, or leads nowhere.
-                files[path] = stat.st_size, stat.st_mtime_ns
+                    files[path] = stat.st_size, stat.st_mtime_ns
         by_version[version] = files
     return by_version

@@ -6,11 +6,9 @@ python -m pytest tests/bert_test.py
 import importlib
 import os
 import pathlib
-import pickle
 import subprocess
 import sys
 import sysconfig
-import traceback
 import types
 import warnings
 
@@ -33,21 +31,11 @@ def test_it_has_the_results_of_all_tasks():
         if isinstance(value, type)
         and issubclass(value, tuple)
         and not name.startswith("_")
-    } - {"Features", "Item", "Spec"}
+    } - {"Item", "Spec"}
     assert {*bert.__all__} == {"load", "InputError", "Model", *results}
     for name in {*bert.__all__} - {"InputError"}:
         of_api = getattr(api, name, None)
         assert getattr(bert, name) is getattr(predictors, name, of_api)
-
-
-def test_names_are_shown_as_users_write_them():
-    for name in bert.__all__:
-        value = getattr(bert, name)
-        assert f"{value.__module__}.{value.__qualname__}" == f"bert.{name}"
-    shown = traceback.format_exception_only(bert.InputError("no model"))
-    assert shown == ["bert.InputError: no model\n"]
-    word = pickle.loads(pickle.dumps(bert.Word("a", 0.5)))
-    assert repr(word) == "Word(word='a', probability=0.5)"
 
 
 def test_a_module_imported_before_is_named(monkeypatch):

@@ -316,8 +316,8 @@ def _untied(source: Source) -> str | None:
     )
 
 
-def require_weights(init_checkpoint: str | None) -> str:
-    """Returns the path; refuses to evaluate a model with random weights."""
+def require_weights(init_checkpoint: str | Source | None) -> str | Source:
+    """Returns the weights; refuses to evaluate a model with random ones."""
     if init_checkpoint is None:
         raise errors.InputError(
             "there is nothing to evaluate: --output_dir has no checkpoint, "

@@ -1,7 +1,7 @@
 """Finds entities in lines of raw text, with any engine that runs the model."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,14 @@ class Tagger:
       windows: how words are arranged in windows.
       tokenizer: tokenizer of the model.
       labels: labels of the model's outputs.
-      predictions: maps windows to batches of `logits` [B, S, C] and
-        `example_index` [B], the windows of a batch.
+      predict: maps windows to `logits` [T, C] of their tokens.
       scores: scores of tag sequences; None without a CRF.
     """
 
     windows: windowing.Windows
     tokenizer: wordpiece.Tokenizer
     labels: Sequence[str]
-    predictions: Callable[[Features], Iterable[dict[str, np.ndarray]]]
+    predict: Callable[[Features], Mapping[str, np.ndarray]]
     scores: tagging.Scores | None
 
     def __call__(self, lines: Sequence[str]) -> list[list[dict[str, Any]]]:
@@ -44,10 +43,8 @@ class Tagger:
         logits = np.zeros((sum(lengths), len(self.labels)), np.float32)
         if found:
             features = features_lib.from_sequences([found])
-            batches = self.predictions(features)
-            outputs = features_lib.by_token(batches, features.row_splits)
             is_word = np.concatenate([window.words for window in found]) > 0
-            logits = outputs["logits"][is_word]
+            logits = self.predict(features)["logits"][is_word]
         tags = tagging.best_tags(logits, lengths, self.labels, self.scores)
         return raw_text.find_entities(
             lines,

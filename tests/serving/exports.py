@@ -9,7 +9,7 @@ import tiny_runs
 import export_model
 from foundation import config_flags
 from modeling import models
-from serving import opened_model, task_graphs, text_graph
+from serving import opened_model, saved_model
 from weights import model_directory
 
 WORDS = [
@@ -70,8 +70,8 @@ def export(model_dir: pathlib.Path, output_dir: pathlib.Path, **flags):
     return output_dir
 
 
-def task_graph(model_dir: pathlib.Path, **flags) -> text_graph.TextGraph:
-    """Makes the graph of a model's task with flags of export_model.py."""
+def opened(model_dir: pathlib.Path, **flags) -> opened_model.OpenedModel:
+    """Opens a model with flags of export_model.py."""
     config = config_flags.parse(
         export_model.ExportConfig,
         [
@@ -81,8 +81,7 @@ def task_graph(model_dir: pathlib.Path, **flags) -> text_graph.TextGraph:
             *(f"--{k}={v}" for k, v in flags.items() if v is not None),
         ],
     )
-    opened = opened_model.OpenedModel(str(model_dir), config.options)
-    return task_graphs.make(opened.load())
+    return opened_model.OpenedModel(str(model_dir), config)
 
 
 def graph(model_dir: pathlib.Path, **flags) -> Callable:
@@ -90,10 +89,8 @@ def graph(model_dir: pathlib.Path, **flags) -> Callable:
 
     It maps lists of strings to arrays.
     """
-    made = task_graph(model_dir, **flags)
-    function = tf.function(made.predict, autograph=False).get_concrete_function(
-        **made.inputs
-    )
+    signatures = saved_model.signatures(opened(model_dir, **flags))
+    function = signatures["serving_default"]
 
     def call(**texts):
         inputs = {k: tf.constant(v, tf.string) for k, v in texts.items()}
@@ -105,3 +102,36 @@ def graph(model_dir: pathlib.Path, **flags) -> Callable:
 CLASSIFIER = models.ClassificationModel
 LABELS = ["bad", "good", "so-so"]
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+def save_all(folder: pathlib.Path) -> pathlib.Path:
+    """Saves a model directory of each task, of random weights."""
+    names = LABELS
+    for task, count, labels, problem_type in (
+        ("classification", 3, names, None),
+        ("regression", 1, None, "regression"),
+        ("multilabel", 3, names, "multi_label_classification"),
+    ):
+        save_model(
+            folder / task,
+            CLASSIFIER,
+            num_classes=count,
+            labels=labels,
+            problem_type=problem_type,
+        )
+    save_model(
+        folder / "token_classification",
+        models.TaggingModel,
+        num_classes=len(TAGS),
+        labels=TAGS,
+    )
+    for task, make in (
+        ("multiple_choice", models.MultipleChoiceModel),
+        ("question_answering", models.QuestionAnsweringModel),
+        ("fill_mask", models.PretrainingModel),
+    ):
+        save_model(folder / task, make)
+    # As a training with this flag leaves it.
+    path = folder / "question_answering" / "run.json"
+    path.write_text('{"flags": {"max_query_length": 8}}')
+    return folder

@@ -79,7 +79,7 @@ def own_outputs(model, inputs):
     arguments = [inputs]
     if model.task == "sentence_embedding":
         arguments = [inputs[name] for name in keras_layers.INPUTS]
-    outputs = model._loaded.model(*arguments)
+    outputs = model._opened.model(*arguments)
     if model.task == "sentence_embedding":
         return [outputs.sequence_output]
     return [x for x in tf.nest.flatten(outputs) if x is not None]
@@ -102,7 +102,7 @@ def test_keras_saves_loads_and_clones_it(case, load, tmp_path):
     own = own_outputs(model, inputs)
     for (name, x), y in zip(outputs.items(), own, strict=False):
         np.testing.assert_allclose(x, y, atol=2e-6, err_msg=name)
-    variables = {id(x): x for x in model._loaded.model.weights}
+    variables = {id(x): x for x in model._opened.model.weights}
     extra = [x for x in keras_model.weights if id(x) not in variables]
     beside = ["bert/pooler/dense/kernel", "bert/pooler/dense/bias"]
     scope = "cls/seq_relationship"
@@ -123,17 +123,6 @@ def test_keras_saves_loads_and_clones_it(case, load, tmp_path):
     lists = {"hidden_states", "next_sentence_logits"}
     for name in {*outputs} - lists:
         assert np.abs(one[name] - two[name]).max() > 1e-3, name
-
-
-def test_hidden_states_are_those_of_the_layers(load):
-    model = load("left_to_right")
-    inputs = inputs_of(model)
-    outputs = model.make_keras_model(hidden_states=True)(inputs)
-    ids, mask, segments = (inputs[name] for name in keras_layers.INPUTS)
-    encoded = model._loaded.model.bert(ids, mask, segments)
-    expected = [encoded.embedding_output, *encoded.all_encoder_layers]
-    for x, y in zip(outputs["hidden_states"], expected, strict=True):
-        np.testing.assert_allclose(x, y, atol=2e-6)
 
 
 def compiled(keras_model, count):
@@ -246,7 +235,7 @@ def test_the_scores_of_a_crf_and_of_squad_are_saved(load, tmp_path):
     model = load("token_classification")
     model.save(tmp_path / "plain")
     tagger = crf.CrfTaggingModel(
-        model._loaded.model.config,
+        model._opened.model.config,
         num_classes=len(exports.TAGS),
         forbidden=crf.Scores(**tagging.forbidden(exports.TAGS, "bio2")),
     )
@@ -291,32 +280,6 @@ def test_a_model_gets_a_new_head(task, labels, tiny_models):
             strict=True,
         ):
             np.testing.assert_array_equal(x, y)
-
-
-def test_a_head_for_other_labels_is_replaced(tiny_models):
-    path = tiny_models / "classification"
-    options = {"task": "classification", "new_head": True}
-    model = bert.load(path, labels=["x", "y"], **options)
-    assert model.predict(TEXTS)[0].label in ("x", "y")
-    head = bert.load(path, labels=LABELS, **options).keras_model
-    assert not np.allclose(
-        head.get_layer("classifier").weights[0],
-        bert.load(path).keras_model.get_layer("classifier").weights[0],
-    )
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({}, "new_head: task="),
-        ({"task": "classification"}, "new_head: labels="),
-        ({"task": "fill_mask"}, "only for"),
-    ],
-)
-def test_what_a_new_head_needs_is_named(options, message, tiny_models):
-    path = tiny_models / "fill_mask"
-    with pytest.raises(bert.InputError, match=message):
-        bert.load(path, new_head=True, **options)
 
 
 def test_the_pooled_output_is_that_of_the_pooler(tiny_models, tmp_path):

@@ -84,7 +84,7 @@ def test_next_sentences_are_scored_as_in_pre_training(tiny_models):
     model = bert.load(tiny_models / "fill_mask")
     inputs = model.encode([("the cat", "sat on"), ("a dog", "lives in paris")])
     found = model.keras_model(inputs)["next_sentence_logits"]
-    own = models.PretrainingModel(model._loaded.setup.config)
+    own = models.PretrainingModel(model._opened.setup.config)
     tensors = model_directory.read_safetensors(
         str(tiny_models / "fill_mask" / "model.safetensors")
     )

@@ -75,22 +75,22 @@ def test_another_signature_is_called_by_its_name():
 @pytest.mark.parametrize(
     "request_, inputs, message",
     [
-        ("{bad", TEXT, "not JSON"),
-        ("[" * 100000, TEXT, "not JSON"),
-        ("1" * 10000, TEXT, "not JSON"),
-        ([1], TEXT, "not a JSON object"),
+        ("{bad", TEXT, "JSON is malformed"),
+        ("[" * 100000, TEXT, "the request: "),
+        ("1" * 10000, TEXT, "out of range"),
+        ([1], TEXT, "Expected `object`, got `array`"),
         ({}, TEXT, 'either "instances" or "inputs"'),
         ({"instances": [], "inputs": []}, TEXT, "either"),
-        ({"instances": ["a"], "more": 1}, TEXT, "'more' is unknown"),
-        ({"text": ["a"]}, TEXT, "'text' .* inputs, instances, signature_name"),
-        ({"instances": "a"}, TEXT, "not a list"),
+        ({"instances": ["a"], "more": 1}, TEXT, "unknown field `more`"),
+        ({"instances": "a"}, TEXT, r"got `str` - at `\$.instances`"),
         ({"instances": []}, TEXT, "no rows"),
-        ({"instances": [1]}, TEXT, "text: row 0: 1 is no text"),
-        ({"instances": ["a", None]}, TEXT, "text: row 1: null is no text"),
-        ({"instances": [["a"]]}, TEXT, "a list is no text"),
-        ({"instances": ["\ud800"]}, TEXT, "surrogate"),
-        ({"instances": [{"b64": "%"}]}, TEXT, "base64"),
-        ({"inputs": "a"}, TEXT, "text: must be a list of rows"),
+        ('{"instances": [NaN]}', TEXT, "malformed"),
+        ({"instances": [1]}, TEXT, "text: row 0: .*`str.*got `int`"),
+        ({"instances": ["a", None]}, TEXT, "text: row 1: .*got `null`"),
+        ({"instances": [["a"]]}, TEXT, "got `array`"),
+        ({"instances": ["\ud800"]}, TEXT, "the request: "),
+        ({"instances": [{"b64": "%"}]}, TEXT, "row 0: .*base64"),
+        ({"inputs": "a"}, TEXT, "text: .*`array`, got `str`"),
         ({"instances": ["a"]}, PAIR, r"instances\[0\]: .*text_pair"),
         ({"instances": [{"text": "a"}]}, PAIR, "text_pair"),
         (
@@ -103,7 +103,7 @@ def test_another_signature_is_called_by_its_name():
         (
             {"inputs": {"context": ["a"], "endings": ["x"]}},
             ENDINGS,
-            "endings: needs lists nested 2 deep",
+            "endings: row 0: Expected `array`, got `str`",
         ),
         (
             {"inputs": {"context": ["a"] * 2, "endings": [["x"], []]}},
@@ -113,26 +113,18 @@ def test_another_signature_is_called_by_its_name():
         (
             {"inputs": {"a": [[1, 2.5]], "b": [1]}},
             NUMBERS,
-            "a: row 0: 2.5 is no int32",
+            "a: row 0: .*`int`, got `float`",
         ),
-        ({"inputs": {"a": [[1, True]], "b": [1]}}, NUMBERS, "true is no int32"),
+        ({"inputs": {"a": [[1, True]], "b": [1]}}, NUMBERS, "got `bool`"),
         (
             {"inputs": {"a": [[1, 2], [1, 2**31]], "b": [1, 1]}},
             NUMBERS,
-            "a: row 1: 2147483648 is too large for int32, .* to 2147483647",
+            "a: row 1: .* <= 2147483647",
         ),
-        (
-            {"inputs": {"a": [[1, 2]], "b": [10**400]}},
-            NUMBERS,
-            "b: row 0: .*too large",
-        ),
-        (
-            {"signature_name": 0, "instances": ["a"]},
-            TEXT,
-            "signature_name must be",
-        ),
+        ({"inputs": {"a": [[1, 2]], "b": [10**400]}}, NUMBERS, "out of range"),
+        ({"signature_name": 0, "instances": ["a"]}, TEXT, "signature_name"),
         ({"inputs": {"a": [[1, 2, 3]], "b": [1]}}, NUMBERS, "shape"),
-        ({"inputs": {"a": [[1, 2]], "b": ["1"]}}, NUMBERS, "is no float32"),
+        ({"inputs": {"a": [[1, 2]], "b": ["1"]}}, NUMBERS, "b: row 0: "),
     ],
 )
 def test_a_request_that_does_not_fit_gets_one_line(request_, inputs, message):
@@ -141,8 +133,18 @@ def test_a_request_that_does_not_fit_gets_one_line(request_, inputs, message):
     assert "\n" not in str(caught.value)
 
 
+FORMS = {
+    "entity": served_model.TEXTS,
+    "start": served_model.PLACES,
+    "words": served_model.Spec((None, None), np.dtype(object)),
+    "text": served_model.TEXTS,
+    "score": served_model.FLOAT,
+    "logits": served_model.Spec((None, 2), np.dtype(np.float32)),
+}
+
+
 def answer(rows, **options):
-    return json.loads(rest_format.response(rows, **options))
+    return json.loads(rest_format.response(rows, FORMS, **options))
 
 
 def objects(*values):
@@ -181,14 +183,6 @@ def test_arrays_of_other_batches_are_padded_to_the_longest():
         "text": [["a", "b"], ["c", ""]],
         "logits": [[[1, 1], [0, 0]], [[1, 1], [1, 1]]],
     }
-
-
-def test_a_value_of_many_lists_is_refused():
-    # As deep as the parser reads, which differs between versions of Python.
-    for depth in range(900, 1000, 5):
-        body = '{"instances": [%s]}' % ("[" * depth + "]" * depth)
-        with pytest.raises(errors.InputError):
-            parse(body, TEXT)
 
 
 def test_bytes_that_are_not_utf8_are_base64():

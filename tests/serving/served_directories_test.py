@@ -16,9 +16,8 @@ from serving import served_directories
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path in (
-        *("trained/config.json", "trained/model.safetensors"),
-        *("released/bert_config.json", "all/a/saved_model.pb"),
-        *("all/b/saved_model.pb", "onnx/model.onnx", "all/c/x", "file"),
+        *("trained/config.json", "all/a/saved_model.pb", "all/c/x", "file"),
+        *("all/b/saved_model.pb", "onnx/model.onnx"),
     ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("")
@@ -27,21 +26,15 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("models", "engine", "message"),
     [
-        ("trained", "tensorflow", "export_model.py --model_dir=trained "),
-        ("x=released", "tensorflow", "export_model.py --model_dir=released "),
-        ("trained", "onnxruntime", "EXPORTED --format=onnx makes"),
-        ("onnx", "tensorflow", "model.onnx, for --engine=onnxruntime"),
-        ("all/a", "onnxruntime", "saved_model.pb, for --engine=tensorflow"),
-        ("all", "tensorflow", "--models=all/a,all/b"),
-        ("all/c", "tensorflow", "export_model.py writes one"),
+        ("trained", "tensorflow", "no saved_model.pb in trained; export_mode"),
+        ("all/a", "onnxruntime", "writes it with --format=onnx"),
+        ("all/c", "tensorflow", "export_model.py writes it"),
         ("missing", "tensorflow", "--models: missing: no such directory"),
         ("file", "tensorflow", "file: is a file, not a directory"),
         ("all/a,nowhere", "tensorflow", "nowhere: no such directory"),
     ],
 )
-def test_what_is_in_a_directory_decides_the_remedy(
-    folder, models, engine, message
-):
+def test_what_cannot_be_served_is_named(folder, models, engine, message):
     with pytest.raises(errors.InputError) as caught:
         served_directories.check(models, engine)
     assert message in str(caught.value)

@@ -1,6 +1,6 @@
 """Proves that a loaded server answers every request, and rightly.
 
-LOAD=300 python -m pytest tests/slow/load_test.py
+LOAD=300 CLIENTS=32 python -m pytest tests/slow/load_test.py
 
 Clients send valid requests, requests of wrong forms, and parts of requests
 before they close the connection. Meanwhile the model's next version arrives. At
@@ -27,7 +27,7 @@ from tests.slow import scenarios, warm
 
 pytestmark = pytest.mark.all
 SECONDS = float(os.environ.get("LOAD", "15"))
-CLIENTS = 8
+CLIENTS = int(os.environ.get("CLIENTS", "8"))
 PATH = "v1/models/model"
 # Method, path, body, status.
 MALFORMED = (
@@ -202,6 +202,7 @@ def test_every_request_is_answered_rightly(data, exported, tmp_path):
     finally:
         server.kill()
         server.wait()
+    print(f"\n{clients.statuses}, rows by version {clients.versions}")
     assert clients.wrong == []
     assert clients.versions[0] and clients.versions[1]
     assert {200, 400, 404, 405, 413} <= clients.statuses.keys()

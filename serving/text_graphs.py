@@ -1,0 +1,502 @@
+"""What SavedModels contain: texts to results, as TensorFlow operations.
+
+    texts --tokens--> windows --model--> logits --> results
+
+A text that is longer than a window is cut, or divided into windows, as
+`data.sequences` does it with NumPy. Predictor.graph names the function of a
+kind of task. Its results are those of the predictor, except for answers and
+entities: here these are the best answer, as `run_squad.py --exact_answers`
+gives it, and the label of each token.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from absl import logging
+
+from data.tokenization.vocabulary import Vocabulary
+from serving import predictors
+from serving.opened_model import OpenedModel
+from tasks.fill_mask.masked_words import MASK
+from tasks.squad import windowing
+from tasks.squad.settings import AnswerSettings
+
+_WINDOWS_AT_ONCE = 32
+_Tensors = dict[str, tf.Tensor]
+
+
+class Windows(NamedTuple):
+    """W windows of B texts, [CLS] text [SEP] or [CLS] before [SEP] text [SEP].
+
+    Attributes:
+      texts: int64 [W]; the text of each window.
+      starts: int64 [W]; its first token in the text.
+      lengths: int64 [W]; how many tokens of the text it has.
+      offsets: int64 [W]; the position of the first of them in the window.
+      ids: int32 [W, None], ragged.
+      segment_ids: int32 [W, None], ragged.
+    """
+
+    texts: tf.Tensor
+    starts: tf.Tensor
+    lengths: tf.Tensor
+    offsets: tf.Tensor
+    ids: tf.RaggedTensor
+    segment_ids: tf.RaggedTensor
+
+    def features(
+        self, arrange: Callable[[tf.RaggedTensor], Any] = lambda x: x
+    ) -> _Tensors:
+        """Returns the model's features, padded to the longest window.
+
+        Args:
+          arrange: maps ragged [W, None] to rows of other axes or order.
+        """
+        return {
+            "input_ids": arrange(self.ids).to_tensor(),
+            "input_mask": arrange(tf.ones_like(self.ids)).to_tensor(),
+            "segment_ids": arrange(self.segment_ids).to_tensor(),
+        }
+
+    def has_most_context(self, size_weight: float = 0.0) -> tf.Tensor:
+        """Returns whether a window is the one in which a token is read.
+
+        See data.sequences.has_most_context.
+
+        Returns:
+          bool [sum of lengths].
+        """
+        left = tf.ragged.range(self.lengths)
+        windows, left = left.value_rowids(), left.values
+        right = tf.gather(self.lengths, windows) - 1 - left
+        # Numbers of tokens over all texts: none has more than all together.
+        most = tf.reduce_max(self.starts + self.lengths) + 1
+        tokens = tf.gather(self.texts * most + self.starts, windows) + left
+        _, tokens = tf.unique(tokens, out_idx=tf.int64)
+        context = tf.cast(tf.minimum(left, right), tf.float64)
+        context += size_weight * tf.cast(left + right + 1, tf.float64)
+        count = tf.size(tokens, tf.int64)
+        best = tf.math.unsorted_segment_max(context, tokens, count)
+        is_best = tf.equal(context, tf.gather(best, tokens))
+        # Of windows with equal context, the first.
+        numbers = tf.where(is_best, tf.range(count), count)
+        first = tf.math.unsorted_segment_min(numbers, tokens, count)
+        return tf.equal(tf.gather(first, tokens), tf.range(count))
+
+
+def windows(
+    words: Vocabulary,
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None,
+    max_seq_length: int,
+    *,
+    stride: int = 1,
+    most: int | None = 1,
+    cuts_first: bool = True,
+) -> Windows:
+    """Divides texts, of pairs the second ones, into windows that overlap.
+
+    With one window of a text, texts and pairs are cut. A second text without
+    tokens gets no [SEP], and the first one is divided in its place.
+
+    Args:
+      words: vocabulary of the model.
+      first: int32 [B, None], the ids of the texts.
+      second: the ids of the second texts, or None for single texts.
+      max_seq_length: the longest window, special tokens included.
+      stride: tokens from the start of a window to that of the next, at most.
+      most: the largest number of windows of a text; None for any.
+      cuts_first: whether the first text of a pair is cut to half of the room
+        if the second one needs the other half.
+    """
+    if second is None:
+        second = first[:, :0]
+    a, b = first.row_lengths(), second.row_lengths()
+    has_second = tf.cast(b > 0, tf.int64)
+    room = max_seq_length - 2 - has_second
+    kept = a
+    if cuts_first:
+        kept = tf.minimum(a, tf.maximum(room - b, (room + 1) // 2))
+    before = take(first, kept * has_second)
+    text = tf.concat([take(first, a * (1 - has_second)), second], axis=1)
+    lengths, room = text.row_lengths(), room - before.row_lengths()
+    strides = tf.maximum(tf.minimum(room, stride), 1)
+    counts = 1 + tf.maximum(-((room - lengths) // strides), 0)
+    if most is not None:
+        counts = tf.minimum(counts, most)
+    numbers = tf.ragged.range(counts)
+    texts = numbers.value_rowids()
+    starts = numbers.values * tf.gather(strides, texts)
+    lengths = tf.gather(lengths, texts) - starts
+    lengths = tf.minimum(lengths, tf.gather(room, texts))
+    begin = tf.gather(text.row_starts(), texts) + starts
+    part = gather_ranges(text.values, begin, begin + lengths)
+    has_second = tf.gather(has_second, texts)[:, None]
+    sep = tf.fill([tf.size(texts), 1], words.sep_id)
+    begin_ids = tf.concat(
+        [
+            tf.ones_like(sep) * words.cls_id,
+            tf.gather(before, texts),
+            take(tf.RaggedTensor.from_tensor(sep), has_second[:, 0]),
+        ],
+        axis=1,
+    )
+    end_ids = tf.concat([part, sep], axis=1)
+    ones = tf.ones_like(end_ids) * tf.cast(has_second, tf.int32)
+    return Windows(
+        texts,
+        starts,
+        lengths,
+        begin_ids.row_lengths(),
+        tf.concat([begin_ids, end_ids], axis=1),
+        tf.concat([tf.zeros_like(begin_ids), ones], axis=1),
+    )
+
+
+def take(values: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the first `lengths` int64 [N] values of each row."""
+    starts = values.row_starts()
+    return gather_ranges(values.values, starts, starts + lengths)
+
+
+def gather_ranges(
+    values: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+) -> tf.RaggedTensor:
+    """Returns values[starts[i] : ends[i]] as row i of N."""
+    positions = tf.ragged.range(starts, ends)
+    return positions.with_values(tf.gather(values, positions.values))
+
+
+def _token_logits(
+    opened: OpenedModel, found: Windows, width: int
+) -> tf.RaggedTensor:
+    """Returns the outputs of the tokens, float32 [W, None, width].
+
+    Some at a time: memory does not grow with the number of windows.
+    """
+
+    def compute(first: tf.Tensor) -> tf.RaggedTensor:
+        rows = slice(first, first + _WINDOWS_AT_ONCE)
+        outputs = opened.logits(found.features(lambda x: x[rows])).values()
+        values = tf.concat(
+            [x if x.shape.rank > 2 else x[:, :, None] for x in outputs], axis=-1
+        )
+        lengths = found.ids[rows].row_lengths()
+        return tf.RaggedTensor.from_tensor(values, lengths)
+
+    spec = tf.RaggedTensorSpec([None, None, width], tf.float32, ragged_rank=1)
+    parts = tf.map_fn(
+        compute,
+        tf.range(0, tf.size(found.texts), _WINDOWS_AT_ONCE),
+        parallel_iterations=1,
+        fn_output_signature=spec,
+    )
+    return parts.values
+
+
+def sentences(
+    opened: OpenedModel, text: tf.Tensor, text_pair: tf.Tensor | None = None
+) -> _Tensors:
+    """Maps texts, string [B], to the results of a sentence task.
+
+    Returns:
+      classification: label string [B], score float32 [B], labels string [B, C],
+        probabilities float32 [B, C].
+      regression: score float32 [B].
+      multilabel: labels string [B, C], probabilities float32 [B, C].
+    """
+    setup = opened.setup
+    if setup.are_pairs is None:
+        logging.warning(
+            "%s: it is not known whether the model was trained with pairs of "
+            "texts; the graph takes single texts, with --text_pair pairs",
+            setup.name,
+        )
+    encode = setup.tokenizer.encode_graph
+    sizes = setup.windows._asdict() if setup.windows else {}
+    found = windows(
+        setup.tokenizer.vocabulary,
+        encode(text),
+        None if text_pair is None else encode(text_pair),
+        setup.max_seq_length,
+        **sizes,
+    )
+    by_text = functools.partial(
+        tf.RaggedTensor.from_value_rowids,
+        value_rowids=found.texts,
+        nrows=tf.size(text, tf.int64),
+    )
+    features = found.features(by_text) if sizes else found.features()
+    logits = opened.logits(features)["logits"]
+    if setup.labels is None:
+        return {"score": logits[:, 0]}
+    names = tf.constant(setup.labels)
+    labels = tf.broadcast_to(names, tf.shape(logits))
+    if setup.task == "multilabel":
+        return {"labels": labels, "probabilities": tf.sigmoid(logits)}
+    probabilities = tf.nn.softmax(logits)
+    return {
+        "label": tf.gather(names, tf.argmax(logits, axis=1)),
+        "score": tf.reduce_max(probabilities, axis=1),
+        "labels": labels,
+        "probabilities": probabilities,
+    }
+
+
+def choices(
+    opened: OpenedModel, context: tf.Tensor, endings: tf.Tensor
+) -> _Tensors:
+    """Maps context string [B] and endings string [B, K] to the choice.
+
+    Returns:
+      choice int32 [B], counted from 0, and probabilities float32 [B, K].
+    """
+    encode = opened.setup.tokenizer.encode_graph
+    shape = tf.shape(endings)
+    found = windows(
+        opened.setup.tokenizer.vocabulary,
+        encode(tf.repeat(context, shape[1])),
+        encode(tf.reshape(endings, [-1])),
+        opened.setup.max_seq_length,
+    )
+    features = {
+        name: tf.reshape(x, tf.concat([shape, [-1]], 0))
+        for name, x in found.features().items()
+    }
+    logits = opened.logits(features)["logits"]
+    return {
+        "choice": tf.argmax(logits, axis=1, output_type=tf.int32),
+        "probabilities": tf.nn.softmax(logits),
+    }
+
+
+def words_of_masks(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
+    """Maps text string [B] to the best words of its masks.
+
+    fill_mask.py refuses a text that is too long. Here it is cut, and masks
+    beyond the cut get no words.
+
+    Returns:
+      words string [B, M, k] and probabilities float32 [B, M, k]; M is the
+      largest number of masks. Rows without a mask hold "" and 0.
+    """
+    setup, model = opened.setup, opened.model
+    words = setup.tokenizer.vocabulary
+    top_k = min(setup.settings["top_k"], len(words))
+    # A left-to-right model predicts a token at the position before it.
+    offset = 1 if setup.left_to_right else 0
+    parts = tf.strings.split(text, MASK)
+    ids = setup.tokenizer.encode_graph(parts.values)
+    ids = tf.concat([ids, tf.fill([ids.nrows(), 1], words.mask_id)], axis=1)
+    ids = parts.with_values(ids).merge_dims(1, 2)
+    # There is no mask after the last part.
+    ids = take(ids, tf.maximum(ids.row_lengths() - 1, 0))
+    found = windows(words, ids, None, setup.max_seq_length)
+    positions = tf.ragged.boolean_mask(
+        tf.ragged.range(tf.cast(found.ids.row_lengths(), tf.int32)),
+        found.ids == words.mask_id,
+    )
+    count = tf.reduce_max(parts.row_lengths()) - 1
+    # The model needs at least one position.
+    shape = tf.stack([-1, tf.maximum(count, 1)])
+    is_mask = tf.ones_like(positions, tf.bool).to_tensor(shape=shape)
+    states = model.bert.encode_positions(
+        positions.to_tensor(offset, shape=shape) - offset, **found.features()
+    ).sequence_output
+    # Embeddings may be padded.
+    logits = model.masked_lm(states)[:, :, : len(words)]
+    values, best = tf.math.top_k(tf.nn.softmax(logits), top_k)
+    is_mask = is_mask[:, :, None]
+    names = tf.gather(tf.constant(words.tokens), best)
+    return {
+        "words": tf.where(is_mask, names, "")[:, :count],
+        "probabilities": tf.where(is_mask, values, 0.0)[:, :count],
+    }
+
+
+def embeddings(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
+    """Maps text string [B] to embedding float32 [B, size]."""
+    tokenizer = opened.setup.tokenizer
+    ids, longest = tokenizer.encode_graph(text), opened.setup.max_seq_length
+    found = windows(tokenizer.vocabulary, ids, None, longest)
+    return opened.logits(found.features())
+
+
+def labels_of_tokens(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
+    """Maps text string [B] to the labels of its tokens.
+
+    The scores of a CRF are not used.
+
+    Returns:
+      label string [B, T]; score float32 [B, T], its probability; start and end
+      int32 [B, T], its characters. Rows are padded with "", 0 and -1.
+    """
+    setup = opened.setup
+    tokens = setup.tokenizer.encode_graph_with_offsets(text)
+    found = windows(
+        setup.tokenizer.vocabulary,
+        tf.RaggedTensor.from_row_splits(tokens.ids, tokens.row_splits),
+        None,
+        setup.max_seq_length,
+        stride=max(1, (setup.max_seq_length - 2) // 2),
+        most=None,
+    )
+    logits = _token_logits(opened, found, len(setup.labels or ()))
+    begin = logits.row_starts() + found.offsets
+    logits = gather_ranges(logits.values, begin, begin + found.lengths).values
+    # Each token once, from the window where it has most context.
+    logits = tf.boolean_mask(logits, found.has_most_context())
+    names = tf.gather(tf.constant(setup.labels), tf.argmax(logits, axis=1))
+
+    def rows(values: tf.Tensor, padding: object) -> tf.Tensor:
+        ragged = tf.RaggedTensor.from_row_splits(values, tokens.row_splits)
+        return ragged.to_tensor(padding)
+
+    return {
+        "label": rows(names, ""),
+        "score": rows(tf.reduce_max(tf.nn.softmax(logits), axis=1), 0.0),
+        "start": rows(tf.cast(tokens.starts, tf.int32), -1),
+        "end": rows(tf.cast(tokens.ends, tf.int32), -1),
+    }
+
+
+def best_answers(
+    opened: OpenedModel, question: tf.Tensor, context: tf.Tensor
+) -> _Tensors:
+    """Maps question and context string [B] to the best answers.
+
+    Returns:
+      answer string [B], "" without one; start and end int32 [B], its characters
+      in the context, -1 without one; score float32 [B], its probability among
+      the n best.
+    """
+    setup = opened.setup
+    rules, encoder = predictors.answer_settings(setup), setup.tokenizer
+    tokens = encoder.encode_graph_with_offsets(context)
+    query = encoder.encode_graph(question)
+    query_lengths = tf.minimum(query.row_lengths(), rules.max_query_length)
+    ids = tf.RaggedTensor.from_row_splits(tokens.ids, tokens.row_splits)
+    found = windows(
+        encoder.vocabulary,
+        take(query, query_lengths),
+        ids,
+        setup.max_seq_length,
+        stride=rules.doc_stride,
+        most=None,
+        cuts_first=False,
+    )
+    # Without a context, the window has the question.
+    has_context = tf.gather(ids.row_lengths(), found.texts) > 0
+    found = found._replace(lengths=tf.where(has_context, found.lengths, 0))
+    logits = _token_logits(opened, found, 2)
+    window, scores, first, last = _spans(found, logits, rules)
+    questions = tf.gather(found.texts, window)
+    begin = tf.gather(ids.row_starts(), questions)
+    begin += tf.gather(found.starts, window)
+    start = tf.gather(tokens.starts, begin + first)
+    end = tf.gather(tokens.ends, begin + last)
+    of_no_answer = tf.math.unsorted_segment_min(
+        tf.reduce_sum(tf.cast(logits[:, :1].values, tf.float64), axis=1),
+        found.texts,
+        tf.size(question),
+    )
+    characters = tf.RaggedTensor.from_row_splits(
+        tokens.normalized.decoded, tokens.normalized.decoded_splits
+    )
+
+    def answer(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns the outputs of a question; see decoding._answer_list."""
+        spans = tf.where(tf.equal(questions, number))[:, 0]
+        order = tf.argsort(-tf.gather(scores, spans), stable=True)
+        spans = tf.gather(spans, order)
+        starts, ends = tf.gather(start, spans), tf.gather(end, spans)
+        texts = tf.strings.unicode_encode(
+            gather_ranges(characters[number], starts, ends), "UTF-8"
+        )
+        # Each text once, at its first rank.
+        unique, numbers = tf.unique(texts)
+        count = tf.size(unique)
+        ranks = tf.math.unsorted_segment_min(
+            tf.range(tf.size(texts)), numbers, count
+        )
+        values = tf.gather(tf.gather(scores, spans), ranks)
+        no_answer = of_no_answer[number]
+        # "No answer" is one of the n if it is better than the last.
+        places = tf.range(count)
+        if rules.version_2_with_negative:
+            places += tf.cast(no_answer > values, tf.int32)
+        values = tf.boolean_mask(values, places < rules.n_best_size)
+        is_found = tf.size(spans) > 0
+        top = tf.reduce_max(tf.concat([values, [-math.inf]], 0))
+        top = tf.where(is_found, top, 0.0)
+        total, share = tf.reduce_sum(tf.exp(values - top)), tf.zeros_like(top)
+        is_answer = is_found
+        if rules.version_2_with_negative:
+            share = tf.exp(no_answer - top)
+            is_answer &= no_answer - top <= rules.threshold
+        share = tf.where(is_answer, tf.ones_like(top), share) / (total + share)
+        score = tf.where(is_found, share, tf.ones_like(top))
+
+        def given(values: tf.Tensor, nothing: object) -> tf.Tensor:
+            padded = tf.concat([values, [nothing]], 0)
+            return tf.where(is_answer, padded[0], nothing)
+
+        return (
+            given(texts, ""),
+            given(tf.cast(starts, tf.int32), -1),
+            given(tf.cast(ends, tf.int32), -1),
+            tf.cast(score, tf.float32),
+        )
+
+    names = {
+        "answer": tf.string,
+        "start": tf.int32,
+        "end": tf.int32,
+        "score": tf.float32,
+    }
+    outputs = tf.map_fn(
+        answer,
+        tf.range(tf.size(question, tf.int64)),
+        fn_output_signature=tuple(names.values()),
+    )
+    return dict(zip(names, outputs, strict=True))
+
+
+def _spans(
+    found: Windows, logits: tf.RaggedTensor, rules: AnswerSettings
+) -> tuple[tf.Tensor, ...]:
+    """Returns the spans that may be answers; see decoding.best_spans.
+
+    Returns:
+      Each [C]: window int64, score float64; first and last token int64, in the
+      window's part of the text.
+    """
+    n = rules.n_best_size
+    padded = tf.pad(
+        logits.to_tensor(-math.inf),
+        [[0, 0], [0, n], [0, 0]],
+        constant_values=-math.inf,
+    )
+    best = tf.math.top_k(tf.transpose(padded, [0, 2, 1]), n)
+    places = tf.cast(best.indices, tf.int64) - found.offsets[:, None, None]
+    values = tf.cast(best.values, tf.float64)
+    start, end = places[:, 0, :, None], places[:, 1, None, :]
+    is_span = (start >= 0) & (start <= end)
+    is_span &= end < found.lengths[:, None, None]
+    is_span &= end - start < rules.max_answer_length
+    window = tf.where(is_span)[:, 0]
+    scores = values[:, 0, :, None] + values[:, 1, None, :]
+    scores, start, end = (
+        tf.boolean_mask(x, is_span)
+        for x in (scores, start + 0 * end, end + 0 * start)
+    )
+    begin = tf.cumsum(found.lengths, exclusive=True)
+    is_best = tf.gather(
+        found.has_most_context(windowing.SIZE_WEIGHT),
+        tf.gather(begin, window) + start,
+    )
+    spans = window, scores, start, end
+    return tuple(tf.boolean_mask(x, is_best) for x in spans)
