@@ -108,16 +108,3 @@ def test_a_fresh_environment_imports_it_from_any_folder(tmp_path):
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 1 and last.startswith("ImportError: ")
     assert str(work / "data") in last
-
-
-@pytest.mark.parametrize(
-    "path",
-    [*ROOT.glob("examples/*"), ROOT / "README.md", ROOT / "docs/serving.md"],
-    ids=lambda path: path.name,
-)
-def test_examples_need_no_path_of_the_checkout(path):
-    if path.is_file():
-        text = path.read_text()
-        # Those that are run as modules import folders of the checkout.
-        assert "import bert" in text or "python -m examples." in text
-        assert "sys.path" not in text

@@ -40,6 +40,7 @@ def _source(tiny_models, task):
 )
 def test_weights_of_8_bits_are_near(tiny_models, tmp_path, caplog, task):
     """parity_test.py compares those of 32 bits."""
+    caplog.set_level("INFO", logger="absl")  # Commands may have changed it.
     source, folder = _source(tiny_models, task), tmp_path / "onnx"
     flags = {"task": task} if task == _EMBEDDING else {}
     exports.export(source, folder, format="onnx", precision="int8", **flags)
