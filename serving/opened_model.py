@@ -34,7 +34,6 @@ from weights import (
 )
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
-_ENCODER = "BertModel"  # Without a head.
 _SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
 # The flags of a training that also apply to a model with a new head.
 _OF_TEXTS = ("max_seq_length", "long_texts", "doc_stride")
@@ -268,7 +267,7 @@ def _task_of(path: str, source: checkpoint_sources.Source) -> str:
         )
     if _MASKED_LM in source.tensors:
         return "fill_mask"
-    if architecture not in (None, _ENCODER) and source.others:
+    if architecture is not None and source.others:
         errors.warn_once(
             f"{path}: its head is unknown ({architecture}, with "
             f"{errors.listed(source.others)}) and not used; the task is taken "
