@@ -10,19 +10,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 from absl import logging
 
 from data.features import Features
 from data.tokenization import plain_wordpiece
 from finetuning import devices, network, record
-from finetuning.head import Head
 from foundation import config_flags, errors
-from modeling import models
-from modeling.config import BertConfig
 from serving import predictors
 from serving.settings import ModelOptions
-from tasks.features import heads as feature_heads
 from training import settings as training_settings
 from weights import (
     checkpoint_sources,
@@ -37,34 +32,6 @@ _MASKED_LM = "cls/predictions/transform/dense/kernel"
 _SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
 # The flags of a training that also apply to a model with a new head.
 _OF_TEXTS = ("max_seq_length", "long_texts", "doc_stride")
-
-
-class MaskedLmHead(Head):
-    """The logits of words at masked positions, or at all."""
-
-    architecture = "BertForMaskedLM"
-
-    def build(self, config: BertConfig, **options: Any) -> keras.Model:
-        """See Head."""
-        del options["bilstm_size"]
-        return models.PretrainingModel(config, next_sentence=False, **options)
-
-    def predict(
-        self, model: keras.Model, features: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Returns float32 [B, S, V], or [B, P, V] of masked_lm_positions."""
-        return {"mlm_logits": model(features).masked_lm_logits}
-
-
-class EmbeddingHead(feature_heads.LayersHead):
-    """One vector for each text."""
-
-    def predict(
-        self, model: keras.Model, features: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Returns float32 [B, size]."""
-        (embedding,) = super().predict(model, features).values()
-        return {"embedding": embedding}
 
 
 class OpenedModel:

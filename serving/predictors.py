@@ -616,7 +616,7 @@ class _FillMask(Predictor):
     @classmethod
     def open(cls, opened: Any) -> tuple[dict[str, Any], Any]:
         """See Predictor."""
-        from serving import opened_model
+        from serving import heads
 
         others = opened.source.others
         if untied := [x for x in others if x.endswith(".decoder.weight")]:
@@ -625,7 +625,7 @@ class _FillMask(Predictor):
                 "BERT's masked-LM head uses the word embeddings themselves"
             )
         settings = {"top_k": opened.options.top_k}
-        return {"settings": settings}, opened_model.MaskedLmHead()
+        return {"settings": settings}, heads.MaskedLmHead()
 
     def _outputs(self, batch: Outputs) -> Any:
         (logits,) = self.run(batch).values()
@@ -667,7 +667,7 @@ class _SentenceEmbedding(Predictor):
     @classmethod
     def open(cls, opened: Any) -> tuple[dict[str, Any], Any]:
         """See Predictor."""
-        from serving import opened_model
+        from serving import heads
 
         options, config = opened.options, opened.start.config
         (layer,) = extraction.parse_layers(
@@ -688,7 +688,7 @@ class _SentenceEmbedding(Predictor):
         length = modules.max_seq_length or opened.max_seq_length
         length = min(length, config.max_position_embeddings)
         values = {"settings": settings, "max_seq_length": length}
-        return values, opened_model.EmbeddingHead([layer], modules)
+        return values, heads.EmbeddingHead([layer], modules)
 
     def predict(self, items: list) -> np.ndarray:
         """Returns float32 [N, size]."""
