@@ -179,9 +179,11 @@ class Flag:
             values = value
         shown = f"--{self.name}={as_text(values)}"
         try:
+            if self.kind is float:  # As in Python: .3 and 1. are numbers.
+                values = [float(x) if isinstance(x, str) else x for x in values]
             kinds = tuple[self.kind, ...]  # type: ignore[name-defined]
             values = msgspec.convert(values, kinds, strict=False)
-        except msgspec.ValidationError:
+        except (ValueError, msgspec.ValidationError):
             kind = _TYPES.get(self.kind) or f"one of {self._choices}"
             raise ValueError(f"{shown}: must be {kind}") from None
         if any(isinstance(x, float) and not math.isfinite(x) for x in values):

@@ -165,6 +165,11 @@ def read_crf(labels: Sequence[str], directory: str) -> dict[str, np.ndarray]:
     stored = metadata.read(path, _StoredScores)
     if stored.labels != list(labels):
         raise errors.InputError(f"{path}: has other labels than the model")
+    rows = [*stored.transitions, stored.start, stored.end]
+    if [len(row) for row in rows] != [len(labels)] * (len(labels) + 2):
+        raise errors.InputError(
+            f"{path}: transitions, start and end are not {len(labels)} a tag"
+        )
     return {
         name: np.array(getattr(stored, name), np.float32) for name in _SCORES
     }

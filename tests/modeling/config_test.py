@@ -111,7 +111,7 @@ def test_a_file_is_named_in_its_errors(tmp_path):
     ):
         config.BertConfig.from_json_file(path)
     _write(path, [1])
-    with pytest.raises(errors.InputError, match="expected object"):
+    with pytest.raises(errors.InputError, match="Expected `?object"):
         config.BertConfig.from_json_file(path)
 
 

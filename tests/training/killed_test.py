@@ -81,10 +81,15 @@ def best(directory):
 
 
 def leftovers(directory):
+    """Returns what a killed run has left, but for folders without a lock.
+
+    They are empty, and the next writer removes them when they are ten minutes
+    old; see atomic_test.py.
+    """
     return [
         str(p)
         for p in directory.rglob("*")
-        if p.name.startswith(".")
+        if (p.name.startswith(".") and not (p / "unlocked").exists())
         or p.suffix == ".tmp"
         or (DATA in p.name and not p.with_suffix(".index").exists())
     ]
