@@ -300,7 +300,8 @@ class Server:
         if version not in ("", str(model.version)):
             raise web.HTTPNotFound(
                 reason=f"there is no version {version} of {name}; version "
-                f"{model.version} is served"
+                f"{model.version} is served (--models={name}=DIR,"
+                f"old=DIR/{version} serves a folder DIR/{version} beside it)"
             )
         return model
 
