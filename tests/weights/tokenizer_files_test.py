@@ -72,7 +72,7 @@ def test_a_tokenizer_json_alone_is_enough(directory):
     ("file", "values", "message"),
     [
         (FAST, {"model": {"vocab": VOCAB, "type": "BPE"}}, "value 'BPE'"),
-        (FAST, {"normalizer": None}, "normalizer: expected object"),
+        (FAST, {"normalizer": None}, "normalizer: Expected object"),
         (FAST, {"normalizer": {"type": "Lowercase"}}, "normalizer.type: .*Low"),
         (
             FAST,

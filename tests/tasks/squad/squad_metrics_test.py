@@ -187,8 +187,8 @@ def test_unusable_files_are_named(tmp_path, capsys):
     path = tmp_path / "p.json"
     data = write_question(tmp_path)
     for text, message in (
-        ("[]", "p.json: expected object, got array"),
-        ('{"1": 2}', "expected str, got int"),
+        ("[]", "p.json: Expected object, got array"),
+        ('{"1": 2}', "Expected str, got int"),
         ("{", "malformed JSON"),
     ):
         path.write_text(text)
