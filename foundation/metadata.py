@@ -30,6 +30,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 Size = Annotated[int, msgspec.Meta(ge=1, le=10**7)]
 # Lone surrogates cannot be written to a file or a terminal.
 Text = Annotated[str, msgspec.Meta(pattern=r"\A[^\ud800-\udfff]*\Z")]
+_UNICODE = r"matching regex '\\A[^\\ud800-\\udfff]*\\Z'"
 Object = dict[str, Any]
 # Written as it was read: 1 and 1.0.
 Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -87,6 +88,7 @@ def convert(value: Any, kind: type[T], where: str) -> T:
         return msgspec.convert(value, kind, str_keys=True)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         what, _, place = str(error).replace("`", "").partition(" - at $")
+        what = what.replace(_UNICODE, "of Unicode characters")
     # Where msgspec writes [...] it does not know the key.
     key = place.partition("[...]")[0].lstrip(".")
     raise errors.InputError(": ".join(filter(None, (where, key, what))))

@@ -13,6 +13,7 @@ TensorFlow is imported when a file is opened or written.
 
 import contextlib
 import functools
+import glob
 import os
 import re
 import tempfile
@@ -46,11 +47,16 @@ def open_reader(prefix: str) -> Any:
     """Returns TensorFlow's reader of the files; see `reading`."""
     for suffix in (INDEX, DATA):
         file_system.refuse_pointer(prefix + suffix)
-    folder, name = os.path.split(prefix)
     tf = file_system.tensorflow()
     # tf.train.load_checkpoint would take a prefix in ram:// for a directory.
     open_files = tf.compat.v1.train.NewCheckpointReader
-    return open_files(os.path.join(without_pattern(folder), name))
+    if not file_system.PATTERN.search(prefix):
+        return open_files(prefix)
+    link = os.path.join(_links(prefix), "model")
+    for suffix in (INDEX, ".data-*"):
+        for path in glob.glob(glob.escape(prefix) + suffix):
+            os.symlink(os.path.abspath(path), link + path[len(prefix) :])
+    return open_files(link)
 
 
 def without_pattern(directory: str) -> str:
@@ -67,18 +73,23 @@ def without_pattern(directory: str) -> str:
     """
     if not file_system.PATTERN.search(directory):
         return directory
-    if file_system.is_remote(directory):
-        raise errors.InputError(
-            f"{directory}: TensorFlow opens nothing in a bucket whose path has "
-            "one of the characters * ? [ \\; rename the directory"
-        )
-    link = os.path.join(tempfile.mkdtemp(dir=_links().name), "link")
+    link = os.path.join(_links(directory), "link")
     os.symlink(os.path.abspath(directory), link)
     return link
 
 
+def _links(path) -> str:
+    """Returns a new folder for links, of which this process removes all."""
+    if file_system.is_remote(path):
+        raise errors.InputError(
+            f"{path}: TensorFlow opens nothing in a bucket whose path has one "
+            "of the characters * ? [ \\; rename it"
+        )
+    return tempfile.mkdtemp(dir=_all_links().name)
+
+
 @functools.cache
-def _links() -> tempfile.TemporaryDirectory:
+def _all_links() -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory(prefix="links-")
 
 

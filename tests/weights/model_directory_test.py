@@ -5,6 +5,9 @@ python -m pytest tests/weights/model_directory_test.py
 
 import dataclasses
 import json
+import os
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -179,6 +182,25 @@ def test_every_model_round_trips(
     assert not report.initialized and not report.left_over
     for ours, theirs in zip(model.weights, other.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_the_librarys_own_temporary_files_are_removed_with_ours(
+    saved, model, monkeypatch
+):
+    written, folders = safetensors.numpy.save_file, []
+
+    def leave(tensors, path, metadata):
+        written(tensors, path, metadata)
+        folders.append(os.path.dirname(path))
+        pathlib.Path(folders[0], ".tmpAbCdEf").write_text("half")
+
+    before = set(os.listdir(saved))
+    monkeypatch.setattr(safetensors.numpy, "save_file", leave)
+    model_directory.save(model, saved)
+    assert set(os.listdir(saved)) == before
+    # A folder that the next save would remove if this one was killed.
+    name = pathlib.Path(folders[0]).parent.name
+    assert re.fullmatch(r"\.model\.safetensors\.\w{8}\.incomplete", name)
 
 
 def test_only_a_missing_file_is_called_missing(saved):

@@ -43,7 +43,7 @@ def test_written_checkpoints_are_read_again(tmp_path):
 
 
 def test_the_only_checkpoint_of_a_folder_with_brackets_is_found(tmp_path):
-    prefix = str(tmp_path / "a[1]" / "bert.ckpt")
+    prefix = str(tmp_path / "a[1]" / "bert[2].ckpt")
     tensor_files.write(prefix, {"a": [1.0]})
     assert tensorflow_checkpoints.find(os.path.dirname(prefix)) == prefix
     stored = tensorflow_checkpoints.read(prefix)

@@ -187,7 +187,7 @@ def test_a_file_of_another_form_is_refused(tmp_path, text, message):
         ([qa("x"), qa("x")], "question 'x': the id occurs a second time"),
         ([qa("x", [("a", "b")])], r"answers\[0\].answer_start: .* got str"),
         ([qa("x", [("a", True)])], r"answers\[0\].answer_start: .* got bool"),
-        ([qa("x", [("a\ud800", 1)])], r"its data: .*text: Expected str"),
+        ([qa("x", [("a\ud800", 1)])], "object 1 of its data: .* Unicode"),
         ([qa("x", is_impossible=0)], r"Expected bool.*, got int"),
     ],
     ids=["id", "twice", "start", "truth", "half", "impossible"],
