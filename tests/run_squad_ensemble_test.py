@@ -104,6 +104,11 @@ def test_what_was_found_for_a_combination_is_used_for_it_later(root):
     folder = combine(root, "others", *runs, **unlabeled)
     mean = (threshold(root / "one") + threshold(root / "two")) / 2
     assert threshold(folder) == pytest.approx(mean)
+    shutil.rmtree(root / "second")
+    shutil.copytree(root / "one", root / "second")  # As if trained again.
+    predict(root, "second", model="second", **unlabeled)
+    combine(root, "later", *runs, **unlabeled)
+    assert threshold(root / "later") == threshold(root / "one")
 
 
 def test_an_ensemble_may_be_a_member(both, root):

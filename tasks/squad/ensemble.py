@@ -22,11 +22,13 @@ import numpy as np
 
 from data import features as features_lib
 from data.features import Features
+from finetuning import record
 from finetuning import task as tasks
-from foundation import errors, file_system
+from foundation import errors, file_system, metadata
 from weights import task_files
 
 LOGITS = "predict_logits.npz"
+MEMBERS = "members"  # Whose threshold question_answering.json has.
 _NAMES = ("start", "end")
 
 
@@ -102,19 +104,33 @@ def _read(directory: str, windows: str) -> np.ndarray:
     return logits
 
 
-def settings(directories: Sequence[str]) -> task_files.SquadSettings | None:
-    """Returns the settings of runs with the mean of their thresholds."""
+def members(directories: Sequence[str]) -> list[list[str]]:
+    """Returns the digests of the weights that each run has predicted with."""
+    runs = [record.RunRecord(x).sets.values() for x in directories]
+    return sorted(
+        sorted({found["weights"] for found in sets if "weights" in found})
+        for sets in runs
+    )
+
+
+def settings(
+    output_dir: str, directories: Sequence[str]
+) -> task_files.SquadSettings | None:
+    """Returns what was found for these weights, else the runs' own settings.
+
+    The threshold of the latter is the mean of those of the runs.
+    """
+    path = os.path.join(output_dir, task_files.SQUAD_SETTINGS)
+    own = metadata.read_if_present(path, metadata.Object) or {}
+    if own.get(MEMBERS) == members(directories):
+        return task_files.read_settings(output_dir)
     runs = [x for x in map(task_files.read_settings, directories) if x]
     thresholds = [
         x.null_score_diff_threshold
         for x in runs
         if x.null_score_diff_threshold is not None
     ]
+    mean = float(np.mean(thresholds)) if thresholds else None
     if not runs:
         return None
-    return dataclasses.replace(
-        runs[0],
-        null_score_diff_threshold=float(np.mean(thresholds))
-        if thresholds
-        else None,
-    )
+    return dataclasses.replace(runs[0], null_score_diff_threshold=mean)

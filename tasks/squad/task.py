@@ -61,8 +61,7 @@ class Squad(tasks.Task):
             raise errors.InputError(str(error)) from error
         stored = None
         if flags.members:
-            stored = task_files.read_settings(flags.output_dir)
-            stored = stored or ensemble.settings(flags.members)
+            stored = ensemble.settings(flags.output_dir, flags.members)
         elif not flags.do_train:
             stored = task_files.read_settings(model.record.directory)
         self._stored = stored or task_files.SquadSettings()
@@ -259,7 +258,10 @@ class Squad(tasks.Task):
             version_2_with_negative=self.with_negative,
             null_score_diff_threshold=threshold,
         )
-        return _json(dataclasses.asdict(settings), indent=2)
+        values = dataclasses.asdict(settings)
+        if self.flags.members:
+            values[ensemble.MEMBERS] = ensemble.members(self.flags.members)
+        return _json(values, indent=2)
 
     # From outputs to results.
 
