@@ -453,7 +453,8 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
     except flags.Error as error:
         raise errors.InputError(str(error)) from error
     flags.FLAGS.mark_as_parsed()  # The logging flags live there as well.
-    _log_plainly()
+    logging.use_absl_handler()
+    logging.get_absl_handler().setFormatter(_Lines())
     if values["verbosity"].using_default_value:
         values["verbosity"].value = logging.INFO
     if len(rest) > 1:
@@ -471,16 +472,14 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
         raise errors.InputError(str(error)) from error
 
 
-def _log_plainly() -> None:
-    """Makes lines "12:34:56 message", with the level where it is not info."""
-    for level in (std_logging.WARNING, std_logging.ERROR, std_logging.CRITICAL):
-        name = std_logging.getLevelName(level).lower().rstrip(": ")
-        std_logging.addLevelName(level, f"{name}: ")
-    std_logging.addLevelName(std_logging.INFO, "")
-    logging.use_absl_handler()
-    line = "%(asctime)s %(levelname)s%(message)s"
-    formatter = std_logging.Formatter(line, "%H:%M:%S")
-    logging.get_absl_handler().setFormatter(formatter)
+class _Lines(std_logging.Formatter):
+    """Lines "12:34:56 message", with the level where it is not info."""
+
+    def formatMessage(self, record: std_logging.LogRecord) -> str:
+        level = f"{record.levelname.lower()}: "
+        if record.levelno == std_logging.INFO:
+            level = ""
+        return f"{self.formatTime(record, '%H:%M:%S')} {level}{record.message}"
 
 
 def _print_help(

@@ -470,7 +470,7 @@ class _QuestionAnswering(Predictor):
         given = {name: getattr(opened.options, name) for name in names}
         trained = {name: opened.remembered.get(name) for name in names}
         stored = task_files.read_settings(opened.source.folder)
-        trained |= dataclasses.asdict(stored or task_files.SquadSettings())
+        trained |= dataclasses.asdict(stored or task_files.SQUAD_1)
         values = {
             name: trained[name] if given[name] is None else given[name]
             for name in names

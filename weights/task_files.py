@@ -242,8 +242,11 @@ class SquadSettings:
       null_score_diff_threshold: None for SQuAD 1.1, and if none was found.
     """
 
-    version_2_with_negative: bool = False
+    version_2_with_negative: bool
     null_score_diff_threshold: metadata.Finite | None = None
+
+
+SQUAD_1 = SquadSettings(version_2_with_negative=False)
 
 
 def write_settings(directory: str, settings: SquadSettings) -> None:

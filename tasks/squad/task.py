@@ -64,7 +64,7 @@ class Squad(tasks.Task):
             stored = ensemble.settings(flags.output_dir, flags.members)
         elif not flags.do_train:
             stored = task_files.read_settings(model.record.directory)
-        self._stored = stored or task_files.SquadSettings()
+        self._stored = stored or task_files.SQUAD_1
         given = flags.version_2_with_negative
         if given is None:
             given = self._stored.version_2_with_negative

@@ -2,7 +2,7 @@
 
 python -m pytest tests/serving/parity_test.py
 
-tests/slow/parity_test.py does this with many texts.
+tests/slow/texts_test.py does this with many texts.
 """
 
 import exports

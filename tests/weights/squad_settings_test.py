@@ -13,7 +13,7 @@ from weights.task_files import SquadSettings
 @pytest.mark.parametrize(
     "settings",
     [
-        SquadSettings(),
+        task_files.SQUAD_1,
         SquadSettings(
             version_2_with_negative=True, null_score_diff_threshold=-1.5
         ),

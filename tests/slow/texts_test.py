@@ -1,6 +1,6 @@
 """Every way out gives the same results for 500 texts of each kind of task.
 
-TEXTS=a.jsonl,b.txt COUNT=500 python -m pytest -s tests/slow/parity_test.py
+TEXTS=a.jsonl,b.txt COUNT=500 python -m pytest -s tests/slow/texts_test.py
 
 The texts are those of the files (all strings of JSON lines, or the lines), and
 others that are made of words, scripts, marks and emoji, some of them long.
