@@ -16,6 +16,8 @@ import pytest
 from tests.serving import exports
 from tests.slow import parity
 
+pytestmark = pytest.mark.all
+
 COUNT = int(os.environ.get("COUNT", "60"))
 FILES = [x for x in os.environ.get("TEXTS", "").split(",") if x]
 # First and last character of some scripts.
