@@ -217,7 +217,7 @@ def train(
     best = os.path.join(run.directory, checkpoints.BEST)
     step = network.restore(best) if flags.eval_every_steps else 0
     result["step"] = step or network.restore(run.directory)
-    result["seconds"] = loop.training_seconds(run.directory)
+    result["seconds"] = loop.last_state(run.directory).get("seconds", 0.0)
     if flags.is_grid:
         values = session.evaluate(network, (run.name, result["step"])).values
         result["values"] = dict(values)

@@ -751,11 +751,6 @@ def restore_model(model: Any, directory: str) -> int | None:
     return saver.restore(latest, saved_variables(model))[0]
 
 
-def training_seconds(directory: str) -> float:
-    """Returns the time of training until the last checkpoint, 0 if none."""
-    return last_state(directory).get("seconds", 0.0)
-
-
 def last_state(directory: str) -> dict[str, Any]:
     """Returns what the last checkpoint stores besides tensors, {} if none.
 

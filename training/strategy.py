@@ -13,7 +13,6 @@ import signal
 import site
 import sys
 import threading
-import typing
 from collections.abc import Callable
 
 import numpy as np
@@ -23,7 +22,6 @@ from absl import logging
 from foundation import errors, file_system, metadata
 from training import precision, settings
 
-NAMES = typing.get_args(settings.Strategy)
 # Files that the NVIDIA kernel driver creates for each GPU.
 _GPU_FILES = ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*")
 _DRIVER = "libcuda.so.1"
@@ -35,7 +33,6 @@ _VERSIONS = {
 # Types of processes that train, by the name in TF_CONFIG: TensorFlow 1 called
 # the chief master.
 _TRAINING = {"chief": "chief", "master": "chief", "worker": "worker"}
-Cluster: typing.TypeAlias = tf.distribute.cluster_resolver.ClusterResolver
 _INSTALL = "pip install 'tensorflow[and-cuda]'"
 
 
@@ -49,8 +46,8 @@ def create(
     """Makes the strategy.
 
     Args:
-        name: one of NAMES; auto takes several workers where TF_CONFIG names
-            them, else all GPUs, else the CPU.
+        name: one of settings.Strategy; auto takes several workers where
+            TF_CONFIG names them, else all GPUs, else the CPU.
         one_machine: whether auto uses this machine only, whatever TF_CONFIG
             names.
         num_replicas: a mirrored strategy's GPUs; without any, logical CPUs.
@@ -60,13 +57,12 @@ def create(
         InputError: the hardware is not there, or this process is none of those
             that train.
     """
-    if name not in NAMES:
-        raise errors.InputError(f"--strategy={name}: not one of {NAMES}")
     precision.forbid_tf32()
     cluster = None
     if name == "multi_worker_mirrored" or (name == "auto" and not one_machine):
         cluster = _cluster()
-    if name == "auto" and _num_processes(cluster) > 1:
+    jobs = cluster.cluster_spec().as_dict() if cluster else {}
+    if name == "auto" and sum(map(len, jobs.values())) > 1:
         name = "multi_worker_mirrored"
         if num_replicas is not None:
             raise errors.InputError(
@@ -301,13 +297,6 @@ def _cluster() -> tf.distribute.cluster_resolver.ClusterResolver | None:
         task_id=index,
         rpc_layer="grpc",
     )
-
-
-def _num_processes(
-    cluster: tf.distribute.cluster_resolver.ClusterResolver | None,
-) -> int:
-    jobs = cluster.cluster_spec().as_dict() if cluster else {}
-    return sum(len(addresses) for addresses in jobs.values())
 
 
 def _tpu_strategy(tpu: settings.Devices) -> tf.distribute.Strategy:

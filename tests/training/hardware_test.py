@@ -85,7 +85,6 @@ def test_a_runner_without_a_shared_folder_stays_on_one_machine(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "number", "cluster", "words"),
     [
-        ("two", None, "{}", "--strategy=two: not one of"),
         ("auto", 0, "{}", "--num_replicas=0: must be at least 1"),
         ("one_device", 2, "{}", "--strategy=one_device does not take it"),
         ("tpu", 8, "{}", "--strategy=tpu does not take it"),

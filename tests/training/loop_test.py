@@ -133,7 +133,7 @@ def test_a_loss_that_is_not_finite_names_step_and_record(tmp_path):
     assert str(e.value).endswith("or look at record 64")
     assert "checkpoint" in str(e.value) and "checkpoint" not in e.value.reason
     assert e.value.step == 14
-    assert e.value.seconds > loop.training_seconds(str(tmp_path)) > 0
+    assert e.value.seconds > loop.last_state(str(tmp_path))["seconds"] > 0
     assert checkpoints.steps(str(tmp_path)) == [3, 6, 9, 12]
 
 
@@ -245,11 +245,11 @@ def test_workers_that_find_different_steps_are_refused(copied, monkeypatch):
 def test_going_back_to_an_earlier_checkpoint_is_obeyed(copied):
     text = (copied / "checkpoint").read_text()
     (copied / "checkpoint").write_text(text.replace("-6", "-3"))
-    seconds = loop.training_seconds(str(copied))
+    seconds = loop.last_state(str(copied))["seconds"]
     go, *_ = toy_run.make(QUICK)
     assert go(str(copied)) == 3
     # What the first process took until step 3 is counted.
-    assert loop.training_seconds(str(copied)) > seconds > 0
+    assert loop.last_state(str(copied))["seconds"] > seconds > 0
 
 
 def test_the_best_checkpoint_by_held_out_loss_is_kept(tmp_path):

@@ -21,7 +21,11 @@ _DTYPES = ("bfloat16",)  # float32 gains less than 10 % (docs/LOG.md).
 
 
 class Predictions:
-    """The kernels of a model as constants, as long as they do not change."""
+    """The kernels of a model as constants, as long as they do not change.
+
+    Attributes:
+      has_copies: whether there are any.
+    """
 
     def __init__(self, model: Any):
         """Copies the kernels, none of a large model or of other dtypes."""
@@ -31,11 +35,7 @@ class Predictions:
         size = sum(int(np.prod(v.shape)) * 4 for v in kernels)
         self._variables = kernels if size <= _MOST_BYTES else []
         self._values = [np.array(_view(v)) for v in self._variables]
-
-    @property
-    def has_copies(self) -> bool:
-        """Whether the graph has copies of variables."""
-        return bool(self._variables)
+        self.has_copies = bool(self._variables)
 
     def are_current(self) -> bool:
         """Returns whether the variables still have these values."""
