@@ -72,7 +72,7 @@ def main(config: ExportConfig) -> None:
     if config.format == "onnx":
         _check_onnx()
         # The quantizer reads float32.
-        options = dataclasses.replace(config, precision="float32")
+        options = config_flags.replace_unchecked(config, precision="float32")
     import foundation.tensorflow_setup  # noqa: F401
     from serving import exported, opened_model, saved_model
 

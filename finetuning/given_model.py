@@ -20,11 +20,9 @@ from absl import logging
 from data.tokenization import plain_wordpiece
 from finetuning import flags as flags_lib
 from finetuning import record
-from foundation import config_flags, file_system, hub
+from foundation import config_flags, file_system, hub, tensor_files
 from modeling.config import BertConfig
 from weights import checkpoint_sources, model_directory, pretrained
-
-_CHECKPOINT = "checkpoint"  # TensorFlow's pointer to the last checkpoint.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +64,7 @@ def find(
     """
     output_dir, own = flags.output_dir, record.RunRecord(flags.output_dir)
     has_model = model_directory.has_model(output_dir)
-    pointer = os.path.join(output_dir, _CHECKPOINT)
+    pointer = os.path.join(output_dir, tensor_files.POINTER)
     is_unfinished = not (flags.do_train or own.best) and file_system.is_file(
         pointer
     )
@@ -149,13 +147,13 @@ def _given(
     unfinished_dir: str | None,
 ) -> GivenModel:
     """Returns a model, to whose vocabulary tokens are added."""
-    vocabulary = start.tokenizer.vocabulary
+    tokenizer = start.tokenizer
     if added_tokens:
-        vocabulary = vocabulary.with_added(added_tokens)
-    tokenizer = plain_wordpiece.PlainTokenizer(
-        vocabulary, **start.tokenizer.settings
-    )
-    size = max(start.config.vocab_size, len(vocabulary))
+        vocabulary = tokenizer.vocabulary.with_added(added_tokens)
+        tokenizer = plain_wordpiece.PlainTokenizer(
+            vocabulary, **tokenizer.settings
+        )
+    size = max(start.config.vocab_size, len(tokenizer.vocabulary))
     config = dataclasses.replace(start.config, vocab_size=size)
     labels = start.labels
     if unfinished_dir is not None:

@@ -33,14 +33,20 @@ from typing import Any, TextIO
 
 from absl import logging
 
-from foundation import atomic, config_flags, errors, file_system, metadata
+from foundation import (
+    atomic,
+    config_flags,
+    errors,
+    file_system,
+    metadata,
+    tensor_files,
+)
 from weights import task_files
 
 NAME, LOCK = task_files.JOURNAL, ".training.lock"
 _KEYS = ("flags", "made_from", "runs", "best", "evaluations", "sets")
 RUNS = "runs"  # The folder of the runs of a grid.
 SCORE = "score"  # The metric by which runs are compared.
-_POINTER = "checkpoint"  # TensorFlow's file that names the last one.
 # The flags that the name of a run tells: a grid may get more of their values.
 _AXES = (
     "learning_rate",
@@ -122,7 +128,10 @@ class RunRecord:
         if self.runs:
             return True
         folders = ("", os.path.join(RUNS, "*"))
-        patterns = [os.path.join(self.directory, x, _POINTER) for x in folders]
+        patterns = [
+            os.path.join(self.directory, x, tensor_files.POINTER)
+            for x in folders
+        ]
         return any(file_system.matches(pattern) for pattern in patterns)
 
     def finish(self, run: str, result: Mapping[str, Any]) -> None:

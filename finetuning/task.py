@@ -553,7 +553,7 @@ def windows(
     room = max_seq_length - 2 - bool(second)
     kept = first[: max(room - len(second), (room + 1) // 2)] if second else ()
     text, room = second or first, room - len(kept)
-    stride = min(stride, room)
+    stride = max(min(stride, room), 1)
     starts = range(0, max(len(text) - room, 0) + stride, stride)[:most]
     parts = [text[start : start + room] for start in starts]
     pairs = [(kept, part) if second else (part, ()) for part in parts]

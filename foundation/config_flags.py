@@ -71,7 +71,12 @@ _Config = TypeVar("_Config", bound="DataclassInstance")
 # Attribute of a config: the names of the flags that `build` was given.
 _CHOSEN = "_chosen_flags"
 _HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull")
-_TYPES = {bool: "True or False", int: "a whole number", float: "a number"}
+_TYPES = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+}
 _BOUNDS: Mapping[str, Callable[[Any, Any], bool]] = {
     "at_least": operator.ge,
     "above": operator.gt,
@@ -267,11 +272,15 @@ def build(config_class: type[_Config], **values: Any) -> _Config:
       **values: flag -> value; other flags have their defaults.
 
     Raises:
-      ValueError: a value is out of bounds, or the class refuses it.
+      InputError: a value is out of bounds, or the class refuses it; the line
+        names the flag.
     """
     declared = flags_of(config_class)
-    parsed = {name: declared[name].parse(x) for name, x in values.items()}
-    config = _construct(config_class, parsed)
+    try:
+        parsed = {name: declared[name].parse(x) for name, x in values.items()}
+        config = _construct(config_class, parsed)
+    except ValueError as error:
+        raise errors.InputError(str(error)) from error
     object.__setattr__(config, _CHOSEN, frozenset(values))
     return config
 
@@ -466,10 +475,7 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
     for name, flag in declared.items():
         if flag.default is REQUIRED and name not in given_values:
             raise errors.InputError(f"--{name} is required: {flag.help}")
-    try:
-        return build(config_class, **given_values)
-    except ValueError as error:  # Names the flag.
-        raise errors.InputError(str(error)) from error
+    return build(config_class, **given_values)
 
 
 class _Lines(std_logging.Formatter):

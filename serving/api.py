@@ -25,7 +25,7 @@ from foundation import atomic, config_flags, errors, file_system
 from serving import keras_layers, opened_model, predictors, settings
 from serving.opened_model import OpenedModel
 from tasks.squad.settings import AnswerSettings
-from weights import kinds, model_directory, task_files
+from weights import model_directory, task_files
 
 
 class Token(NamedTuple):
@@ -90,42 +90,26 @@ def load(
       InputError: there is no model, it was not trained for the task, or an
         option does not fit. The message is one line.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise errors.InputError(
-            f"a path of text is needed, not {predictors.shown(path)}"
-        )
-    # A dictionary has another order than its numbers, a set has none.
-    if labels is not None and (
-        not isinstance(labels, list | tuple)
-        or not all(isinstance(x, str) for x in labels)
-    ):
-        raise errors.InputError(
-            f"labels={labels!r:.80}: must be a list of names, in the order of "
-            "the outputs"
-        )
     names = AnswerSettings().besides_length
     if unknown := [x for x in squad or {} if x not in names]:
         raise errors.InputError(
             f"squad: {unknown[0]!r} is none of {', '.join(names)}"
         )
-    try:
-        options = config_flags.build(
-            settings.LoadOptions,
-            task=task,
-            max_seq_length=max_seq_length,
-            precision=precision,
-            label_names=labels,
-            document_context="maximal" if document_context else "none",
-            top_k=top_k,
-            pooling=pooling,
-            layer=layer,
-            normalize=normalize,
-            new_head=new_head,
-            batch_size=batch_size,
-            **squad or {},
-        )
-    except ValueError as error:
-        raise errors.InputError(str(error)) from error
+    options = config_flags.build(
+        settings.LoadOptions,
+        task=task,
+        max_seq_length=max_seq_length,
+        precision=precision,
+        label_names=labels,
+        document_context="maximal" if document_context else "none",
+        top_k=top_k,
+        pooling=pooling,
+        layer=layer,
+        normalize=normalize,
+        new_head=new_head,
+        batch_size=batch_size,
+        **squad or {},
+    )
     return Model(opened_model.OpenedModel(os.fspath(path), options))
 
 
@@ -178,7 +162,7 @@ class Model:
         inputs = self._opened.predictor.item.listed(inputs)
         if inputs:
             return self._opened.predictor.predict(inputs)
-        if self.task == kinds.SENTENCE_EMBEDDING:
+        if self.task == "sentence_embedding":
             size = self._opened.setup.settings["size"]
             return np.zeros((0, size), np.float32)
         return []
@@ -265,7 +249,7 @@ class Model:
             a model in the directory.
         """
         directory = os.fspath(directory)
-        if self.task == kinds.SENTENCE_EMBEDDING:
+        if self.task == "sentence_embedding":
             raise errors.InputError(
                 f"save {directory}: a sentence_embedding has no head to save; "
                 "convert_checkpoint.py copies encoders"
@@ -279,12 +263,11 @@ class Model:
         opened, flags = self._opened, self._opened.predictor.flags
         file_system.make_folder(directory)
         opened.head.save(opened.model, directory, self.tokenizer)
-        if self.task == kinds.QUESTION_ANSWERING:
-            with_negative = bool(flags["version_2_with_negative"])
-            threshold = flags["null_score_diff_threshold"]
+        if self.task == "question_answering":
+            rules = opened.predictor.settings
             stored = task_files.SquadSettings(
-                version_2_with_negative=with_negative,
-                null_score_diff_threshold=threshold if with_negative else None,
+                version_2_with_negative=bool(rules.version_2_with_negative),
+                null_score_diff_threshold=rules.threshold,
             )
             task_files.write_settings(directory, stored)
         if flags := {**opened.remembered, **flags}:

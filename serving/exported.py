@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from data.tokenization import plain_wordpiece
 from foundation import atomic, errors, file_system, metadata
 from modeling.config import BertConfig
 from serving import predictors, served_model
@@ -28,7 +27,6 @@ HUB_NAMES = {
     "input_mask": "input_mask",
     "segment_ids": "input_type_ids",
 }
-_CONFIG = "config.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +54,12 @@ def read_setup(directory: str) -> predictors.Setup:
       InputError: one is missing or damaged.
     """
     description = read_description(directory)
-    config = os.path.join(directory, _CONFIG)
-    if description is None or not file_system.exists(config):
-        missing = _CONFIG if description else served_model.DESCRIPTION
+    config = model_directory.read_config(directory, [model_directory.CONFIG])
+    if description is None or config is None:
+        missing = served_model.DESCRIPTION
+        missing = model_directory.CONFIG if description else missing
         raise errors.InputError(f"{directory}: {missing} is missing")
-    tokenizer, scores = tokenizer_files.load(directory), None
+    scores = None
     if file_system.exists(os.path.join(directory, task_files.CRF)):
         # Imports Keras.
         from tasks.ner import tagging
@@ -70,10 +69,8 @@ def read_setup(directory: str) -> predictors.Setup:
     return predictors.Setup(
         name=directory,
         task=description.task,
-        config=BertConfig.from_json_file(config),
-        tokenizer=plain_wordpiece.PlainTokenizer(
-            tokenizer.vocabulary, **tokenizer.settings
-        ),
+        config=config,
+        tokenizer=tokenizer_files.load(directory),
         max_seq_length=description.max_seq_length,
         labels=description.labels,
         settings=description.settings,
@@ -156,7 +153,11 @@ def write(
         "labels": setup.labels,
         "max_seq_length": setup.max_seq_length,
         "settings": dict(setup.settings),
-        "source": opened.description,
+        "source": {
+            "model": os.path.basename(os.path.abspath(opened.path)),
+            "weights": os.path.basename(opened.source.path),
+            "vocabulary_sha256": setup.tokenizer.vocabulary.sha256,
+        },
         **values,
     }
     path = os.path.join(directory, served_model.DESCRIPTION)

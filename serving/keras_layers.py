@@ -325,7 +325,7 @@ def functional(
 
     Args:
       model: one of modeling.models, a CrfTaggingModel, or a BertEncoder.
-      name: an export_name of weights.kinds, which names the Keras model.
+      name: see weights.kinds.ARCHITECTURES, which names the Keras model.
       layer: the layer of an encoder whose states are sequence_output.
       tensors: path -> weight of the checkpoint. If it has the pooler, an
         encoder gives pooled_output, too; if it has the head of next sentences,

@@ -1,7 +1,6 @@
 """The names in a directory of export_model.py --format=onnx."""
 
 MODEL = "model.onnx"
-CONFIG = "config.json"  # As in weights.model_directory.
 # Feature of our models -> input of the graph.
 INPUTS = {
     "input_ids": "input_ids",

@@ -6,27 +6,18 @@ commands apply.
 """
 
 import functools
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
 
 from data.features import Features
-from data.tokenization import plain_wordpiece
 from finetuning import devices, network, record
 from foundation import config_flags, errors
 from serving import predictors
 from serving.settings import ModelOptions
 from training import settings as training_settings
-from weights import (
-    checkpoint_sources,
-    kinds,
-    model_directory,
-    pretrained,
-    task_files,
-    tokenizer_files,
-)
+from weights import checkpoint_sources, kinds, pretrained, task_files
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 _SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
@@ -49,6 +40,7 @@ class OpenedModel:
       setup: what is known of the model.
       head: what it computes.
       network: the model and its predictions.
+      model: the Keras model.
       predictor: texts to results.
     """
 
@@ -71,22 +63,14 @@ class OpenedModel:
         self.task = options.task or _task_of(path, source)
         kind = predictors.PREDICTORS.get(self.task, predictors.OwnTask)
         self._check_options(kind)
-        theirs = kinds.by_architecture(source.settings.architecture)
-        ours = kinds.BY_EXPORT_NAME.get(self.task)
-        if theirs and ours and ours.architecture and not new_head:
-            if ours.architecture != theirs.architecture:
+        trained = kinds.task_of(source.settings.architecture)
+        ours = kinds.ARCHITECTURES.get(self.task)
+        if trained and ours and not new_head:
+            if ours != kinds.ARCHITECTURES[trained]:
                 raise errors.InputError(
                     f"task={self.task}: {path} has been trained for another "
-                    f"task, {theirs.export_name}"
+                    f"task, {trained}"
                 )
-        if source.config is None:
-            raise errors.InputError(
-                f"{path}: no {model_directory.CONFIG} or "
-                f"{model_directory.RELEASED_CONFIG} beside the weights"
-            )
-        if not tokenizer_files.has_vocabulary(source.directory):
-            missing = tokenizer_files.no_vocabulary(source.directory)
-            raise errors.InputError(f"{missing}; put it there")
         self.start = start = pretrained.open_start(
             output_dir=None,
             init_checkpoint=source,
@@ -96,7 +80,7 @@ class OpenedModel:
         if new_head:
             known = self.remembered.items()
             self.remembered = {k: x for k, x in known if k in _OF_TEXTS}
-        length = positions = source.config.max_position_embeddings
+        length = positions = start.config.max_position_embeddings
         if kind.usual_length:
             usual = self.remembered.get("max_seq_length") or kind.usual_length
             length = min(usual, positions)
@@ -108,17 +92,16 @@ class OpenedModel:
             **values,
         }
         self.network = self._network(values["max_seq_length"])
+        self.model = self.network.model
         self.setup = predictors.Setup(
             name=path,
             config=start.config,
-            tokenizer=plain_wordpiece.PlainTokenizer(
-                start.tokenizer.vocabulary, **start.tokenizer.settings
-            ),
+            tokenizer=start.tokenizer,
             left_to_right=start.attention == "left_to_right",
             scores=self.head.constants(self.model) or None,
             **values,
         )
-        self.predictor = kind(self.setup, self._run)
+        self.predictor: Any = kind(self.setup, self._run)
         inputs = self.predictor.inputs
         if len(inputs) > 1 and start.config.type_vocab_size < 2:
             raise errors.InputError(
@@ -185,11 +168,6 @@ class OpenedModel:
             built.load(self.source, start.tokenizer)
         return built
 
-    @property
-    def model(self) -> Any:
-        """The Keras model."""
-        return self.network.model
-
     @functools.cached_property
     def classes(self) -> task_files.ModelClasses:
         """The classes of the model, with the given names."""
@@ -203,15 +181,6 @@ class OpenedModel:
             None if names is None else list(names), trains=self.new_head
         )
 
-    @property
-    def description(self) -> dict[str, str]:
-        """What export.json tells of the model."""
-        return {
-            "model": os.path.basename(os.path.abspath(self.path)),
-            "weights": os.path.basename(self.source.path),
-            "vocabulary_sha256": self.start.tokenizer.vocabulary.sha256,
-        }
-
     def logits(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Maps a batch of features to the outputs of the model."""
         return self.head.predict(self.model, features)
@@ -223,8 +192,8 @@ def _task_of(path: str, source: checkpoint_sources.Source) -> str:
     It is "classification" for every kind of sentence task.
     """
     architecture = source.settings.architecture
-    if (kind := kinds.by_architecture(architecture)) is not None:
-        return kind.export_name
+    if (trained := kinds.task_of(architecture)) is not None:
+        return trained
     if _SPANS in source.tensors:
         return "question_answering"
     if _SCORES in source.tensors:

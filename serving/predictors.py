@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from data import examples
 from data import features as features_lib
 from data.features import Features
 from data.tokenization import plain_wordpiece, vocabulary
@@ -150,7 +149,7 @@ class Setup:
 
     Attributes:
       name: what messages call the model.
-      task: an export_name of weights.kinds.
+      task: see weights.kinds.ARCHITECTURES.
       config: the hyperparameters.
       tokenizer: tokenizer of the model.
       max_seq_length: the most tokens of a text, or of a window.
@@ -257,23 +256,18 @@ class Predictor:
         """Returns the features of N pairs; warns of what is lost of texts."""
         tokenizer, length = self.setup.tokenizer, self.setup.max_seq_length
         sizes, limit = self.setup.windows, f"max_seq_length={length} tokens"
+        stride, most = sizes or (1, 1)
         rows, is_cut = [], False
         for pair in zip(first, second, strict=True):
             a, b = (tasks.token_ids(self.tokenizer, x) for x in pair)
-            if sizes is None:
-                row = [tasks.sequence(tokenizer, a, b, length)]
-                is_cut |= len(a) + len(b) + 2 + bool(b) > length
-            else:
-                stride, most = sizes
-                row = tasks.windows(
-                    tokenizer, a, b, length, stride=stride, most=most + 1
-                )
-                is_cut |= len(row) > most
-                row = row[:most]
-            rows.append(row)
+            row = tasks.windows(
+                tokenizer, a, b, length, stride=stride, most=most + 1
+            )
+            size = len(a) + len(b) + 2 + bool(b)
+            is_cut |= len(row) > most if sizes else size > length
+            rows.append(row[:most])
         if is_cut:
-            if sizes is not None:
-                limit = f"{sizes.most} windows of {limit}"
+            limit = f"{most} windows of {limit}" if sizes else limit
             errors.warn_once(
                 f"{self.setup.name}: a text, perhaps several, has more than "
                 f"{limit} and is cut"
@@ -295,20 +289,27 @@ class Predictor:
         return values
 
 
+_OF_LABELS = {
+    "classification": label_kinds.OneOf,
+    "regression": label_kinds.Value,
+    "multilabel": label_kinds.AnyOf,
+}
+
+
 class _Sentences(Predictor):
     """Classification, regression and classification with several labels.
 
     Settings: windows, [stride, most], if long texts are divided.
     """
 
-    tasks = "classification", "regression", "multilabel"
+    tasks = tuple(_OF_LABELS)
     options = "label_names", "text_pair", "new_head"
     graph = "sentences"
 
     def __init__(self, setup: Setup, run: Runner):
         """See Predictor."""
         super().__init__(setup, run)
-        kind = label_kinds.KINDS[kinds.BY_EXPORT_NAME[setup.task].name]
+        kind = _OF_LABELS[setup.task]
         self._kind = kind(setup.labels or ())
         self.has_sequences = setup.windows is not None
         if setup.are_pairs:
@@ -328,17 +329,18 @@ class _Sentences(Predictor):
         given, trained = opened.options.task, opened.remembered
         count, classes = opened.start.num_outputs, opened.classes
         kind = task_files.kind(
-            kinds.BY_EXPORT_NAME[given].name if given else None, classes
+            _OF_LABELS[given].name if given else None, classes
         )
+        task = next(x for x in _OF_LABELS if _OF_LABELS[x].name == kind)
         if count is None and not opened.new_head:
             raise errors.InputError(
                 f"{opened.path}: has not been trained for this task "
                 "(output_weights is missing; in Python, new_head=True adds it)"
             )
         labels: list[str] = []
-        if kind != examples.REGRESSION:
+        if kind != kinds.REGRESSION:
             classes.check()
-            unnamed = () if opened.new_head else examples.unnamed(count)
+            unnamed = () if opened.new_head else kinds.unnamed(count)
             labels = list(classes.labels or unnamed)
             if not labels:
                 raise errors.InputError("new_head: labels= names its classes")
@@ -348,12 +350,12 @@ class _Sentences(Predictor):
         if are_pairs is None and "task_name" in trained:
             are_pairs = tables.has_pairs(trained)
         values = {
-            "task": kinds.KINDS[kind].export_name,
+            "task": task,
             "labels": labels or None,
             "settings": {"windows": list(windows)} if windows else {},
             "are_pairs": are_pairs,
         }
-        of_labels = label_kinds.KINDS[kind](labels)
+        of_labels = _OF_LABELS[task](labels)
         return values, heads.head_of(of_labels, window_pooling=pooling)
 
     def features(self, items: list) -> Features:
@@ -457,9 +459,13 @@ class _QuestionAnswering(Predictor):
     def __init__(self, setup: Setup, run: Runner):
         """See Predictor."""
         super().__init__(setup, run)
-        settings = answer_settings(setup)
-        self.flags = config_flags.flat_values(settings)
-        self._answerer = answering.Answerer(setup.tokenizer, settings)
+        self.settings = config_flags.build(
+            AnswerSettings,
+            max_seq_length=setup.max_seq_length,
+            **setup.settings,
+        )
+        self.flags = config_flags.flat_values(self.settings)
+        self._answerer = answering.Answerer(setup.tokenizer, self.settings)
 
     @classmethod
     def open(cls, opened: Any) -> tuple[dict[str, Any], Any]:
@@ -467,26 +473,20 @@ class _QuestionAnswering(Predictor):
         from tasks.squad import heads
 
         names = AnswerSettings().besides_length
-        given = {name: getattr(opened.options, name) for name in names}
-        trained = {name: opened.remembered.get(name) for name in names}
+        options = vars(opened.options)
+        given = {x: options[x] for x in config_flags.chosen(opened.options)}
         stored = task_files.read_settings(opened.source.folder)
-        trained |= dataclasses.asdict(stored or task_files.SQUAD_1)
-        values = {
-            name: trained[name] if given[name] is None else given[name]
-            for name in names
-        }
+        stored = stored or task_files.SQUAD_1
+        values = {**opened.remembered, **dataclasses.asdict(stored), **given}
         squad_task.check_threshold(
-            given["null_score_diff_threshold"],
+            given.get("null_score_diff_threshold"),
             with_negative=bool(values["version_2_with_negative"]),
         )
-        try:
-            settings = config_flags.build(
-                AnswerSettings,
-                max_seq_length=opened.max_seq_length,
-                **{k: x for k, x in values.items() if x is not None},
-            )
-        except ValueError as error:
-            raise errors.InputError(str(error)) from error
+        settings = config_flags.build(
+            AnswerSettings,
+            max_seq_length=opened.max_seq_length,
+            **{x: values[x] for x in names if values.get(x) is not None},
+        )
         return {"settings": settings.besides_length}, heads.SpanHead()
 
     def predict(self, items: list) -> list[Answer]:
@@ -732,13 +732,6 @@ class OwnTask(Predictor):
         )
 
 
-def answer_settings(setup: Setup) -> AnswerSettings:
-    """Returns how a model of SQuAD answers."""
-    return config_flags.build(
-        AnswerSettings, max_seq_length=setup.max_seq_length, **setup.settings
-    )
-
-
 # Task -> class of its predictor: the one table of the kinds of tasks.
 PREDICTORS: Mapping[str, type[Predictor]] = {
     task: predictor
@@ -752,11 +745,6 @@ PREDICTORS: Mapping[str, type[Predictor]] = {
     )
     for task in predictor.tasks
 }
-
-
-def make(setup: Setup, run: Runner) -> Predictor:
-    """Returns the predictor of a model's task."""
-    return PREDICTORS[setup.task](setup, run)
 
 
 def of_batches(setup: Setup, run: Callable[[Outputs], Outputs]) -> Predictor:

@@ -109,7 +109,7 @@ class Model(Protocol):
     """A loaded model.
 
     Attributes:
-      task: an export_name of weights.kinds; None of other programs' models.
+      task: see weights.kinds.ARCHITECTURES; None of other programs' models.
       max_seq_length: the most tokens of a text, or of a window; None if not
         known.
       signatures: name -> function, with DEFAULT_SIGNATURE among them.

@@ -7,14 +7,18 @@ import dataclasses
 from typing import Literal
 
 from foundation import config_flags
+from tasks.squad.settings import AnswerSettings
 from weights import kinds, sentence_modules
 
 field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """The model, and how it reads texts."""
+class ModelOptions(AnswerSettings):
+    """The model, and how it reads texts.
+
+    Those of AnswerSettings that are not given are as the model was trained.
+    """
 
     batch_size, new_head = 32, False
 
@@ -26,7 +30,7 @@ class ModelOptions:
         "head.",
         None,
     )
-    max_seq_length: int | None = field(
+    max_seq_length: int | None = field(  # type: ignore[assignment]
         "Maximum number of tokens; by default, as the model was trained. "
         "fill_mask uses all positions of the model.",
         None,
@@ -44,29 +48,6 @@ class ModelOptions:
     label_names: tuple[str, ...] | None = field(
         "Comma-separated labels in the order of the model's outputs, if its "
         "classes have no names.",
-        None,
-    )
-    doc_stride: int | None = field(
-        "Tokens from one window's start to the next, in question answering. "
-        "By default, this and the next six are as the model was trained.",
-        None,
-        at_least=1,
-    )
-    max_query_length: int | None = field(
-        "Tokens of a question.", None, at_least=1
-    )
-    n_best_size: int | None = field("Answers to a question.", None, at_least=1)
-    max_answer_length: int | None = field(
-        "Tokens of an answer.", None, at_least=1
-    )
-    version_2_with_negative: bool | None = field(
-        "Whether questions may have no answer.", None
-    )
-    null_score_diff_threshold: float | None = field(
-        "Null odds above which there is no answer.", None
-    )
-    exact_answers: bool | None = field(
-        "Answer with the characters of the tokens instead of complete words.",
         None,
     )
     document_context: Literal["none", "maximal"] = field(
@@ -89,13 +70,9 @@ class ModelOptions:
 
     def __post_init__(self):
         """Refuses an unknown task or pooling."""
-        if self.task and ":" not in self.task:
-            if self.task not in kinds.EXPORT_NAMES:
-                raise ValueError(
-                    f"--task={self.task}: none of "
-                    f"{', '.join(kinds.EXPORT_NAMES)}"
-                )
-        known = sentence_modules.POOLINGS
+        tasks, known = kinds.ARCHITECTURES, sentence_modules.POOLINGS
+        if self.task and ":" not in self.task and self.task not in tasks:
+            raise ValueError(f"--task={self.task}: none of {', '.join(tasks)}")
         names = str(self.pooling or "mean").split(",")
         if not {*names} <= {*known}:
             raise ValueError(

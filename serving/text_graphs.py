@@ -18,7 +18,6 @@ import tensorflow as tf
 from absl import logging
 
 from data.tokenization.vocabulary import Vocabulary
-from serving import predictors
 from serving.opened_model import OpenedModel
 from tasks.fill_mask.masked_words import MASK
 from tasks.squad import windowing
@@ -374,7 +373,7 @@ def best_answers(
       the n best.
     """
     setup = opened.setup
-    rules, encoder = predictors.answer_settings(setup), setup.tokenizer
+    rules, encoder = opened.predictor.settings, setup.tokenizer
     tokens = encoder.encode_graph_with_offsets(context)
     query = encoder.encode_graph(question)
     query_lengths = tf.minimum(query.row_lengths(), rules.max_query_length)

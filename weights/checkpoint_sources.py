@@ -63,16 +63,6 @@ _BESIDE = (
     sentence_modules.PROMPTS,
 )
 _ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
-_MERGE = "merge the adapter with its model first, with peft"
-# What a directory may have instead of weights, and what to do then.
-_INSTEAD = {
-    **dict.fromkeys(_ADAPTERS, _MERGE),
-    "saved_model.pb": "a SavedModel is not read: give the model directory or "
-    "the checkpoint that it was exported from",
-    "model.weights.h5": "weights of Keras 3 and of KerasHub are not read: give "
-    "the checkpoint that they were made of, e.g. "
-    "hf://google-bert/bert-base-uncased",
-}
 _TENSORFLOW_FILE = re.compile(r"\.(?:meta|index|data-\d+-of-\d+)$")
 # Hyperparameters that the shapes of the weights do not show.
 _GELU = (
@@ -108,6 +98,17 @@ class Source:
     def matched(self) -> Matched:
         """The tensors."""
         return self.open_file()
+
+    @property
+    def needed_config(self) -> BertConfig:
+        """The config; refuses weights without one."""
+        if self.config is None:
+            raise errors.InputError(
+                f"{self.directory}: no {model_directory.CONFIG} or "
+                f"{model_directory.RELEASED_CONFIG} beside the weights; put "
+                "one there, or give --bert_config_file if the command has it"
+            )
+        return self.config
 
     @property
     def folder(self) -> str:
@@ -228,7 +229,10 @@ def _in_directory(directory: str) -> str:
             f"checkpoint there{_what_is_in(directory)}"
         )
     if (adapter := first(*_ADAPTERS)) is not None:
-        errors.warn_once(f"{adapter} is not used, only {path}; {_MERGE}")
+        errors.warn_once(
+            f"{adapter} is not used, only {path}; merge the adapter with its "
+            "model first, with peft"
+        )
     return path
 
 
@@ -237,8 +241,7 @@ def _what_is_in(folder: str) -> str:
     if not file_system.is_folder(folder):
         return ""
     names = sorted(file_system.entries(folder))
-    advice = [f"; {x}" for name, x in _INSTEAD.items() if name in names]
-    return "".join([f"; {folder} has {errors.listed(names)}", *advice[:1]])
+    return f"; {folder} has {errors.listed(names)}"
 
 
 def _prefix(path: str) -> str:

@@ -23,12 +23,12 @@ import re
 import numpy as np
 from absl import logging
 
-from data import examples
 from data.tokenization import plain_wordpiece, vocabulary, wordpiece
 from foundation import atomic, errors, file_system, tensor_files
 from modeling.config import BertConfig
 from weights import (
     checkpoint_sources,
+    kinds,
     model_directory,
     sentence_modules,
     stored_weights,
@@ -120,12 +120,7 @@ def load(
     Raises:
       InputError: the config is missing or another model's, or a weight is.
     """
-    config = config or source.config
-    if config is None:
-        raise errors.InputError(
-            f"{source.path}: no {model_directory.RELEASED_CONFIG} beside it; "
-            "name one by --bert_config_file"
-        )
+    config = config or source.needed_config
     checkpoint_sources.check_config(source, config)
     tensors = {
         path: tensor
@@ -280,7 +275,7 @@ def _settings(
             # transformers applies a sigmoid to the output of other models.
             problem_type = problem_type or "regression"
         if labels is None or len(labels) != count:
-            labels = examples.unnamed(count)
+            labels = kinds.unnamed(count)
     return dataclasses.replace(
         settings, labels=labels, problem_type=problem_type
     )

@@ -1,130 +1,39 @@
-"""The table of the kinds of tasks: their names here and elsewhere.
+"""The kinds of tasks, by their names here and in the files of transformers.
 
-    KINDS["multi_label"].export_name    "multilabel"
-    KINDS["multi_label"].problem_type   "multi_label_classification"
-    BY_EXPORT_NAME["multilabel"].name   "multi_label"
-
-A model directory has the names of transformers, an export those of export.json
-and of --task. In this code, a kind has one name, which --problem_type uses too.
-This table has names only; tasks/ has the code of each kind, and
-serving/ the code by which it is exported and served.
+A task is a value of --task and of export.json. The tasks of sentences differ in
+the kind of their labels, which --problem_type names.
 """
 
-import dataclasses
-from collections.abc import Mapping
-
-from data import examples
-
-QUESTION_ANSWERING = "question_answering"
-TOKEN_CLASSIFICATION = "token_classification"
-FILL_MASK, SENTENCE_EMBEDDING = "fill_mask", "sentence_embedding"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Kind:
-    """One kind of task.
-
-    Attributes:
-      name: name of the kind in this code, and as a value of --problem_type.
-      export_name: name of the kind in export.json, and as a value of --task.
-      title: words for the kind in reports and model cards.
-      architecture: the class of transformers with the head; None if an encoder
-        alone is enough.
-      other_architectures: classes of transformers that have the head, too.
-      head: how the names of the head's tensors begin in transformers; "" if an
-        encoder alone is enough.
-      problem_type: transformers' name for the kind of classification.
-      pipeline_tag: the Hub's name for the kind.
-    """
-
-    name: str
-    export_name: str
-    title: str
-    architecture: str | None
-    other_architectures: tuple[str, ...] = ()
-    head: str = ""
-    problem_type: str | None = None
-    pipeline_tag: str
+CLASSIFICATION, REGRESSION = "classification", "regression"
+MULTI_LABEL, MULTIPLE_CHOICE = "multi_label", "multiple_choice"
+# transformers' name of a kind of label -> ours; None if it is unknown.
+PROBLEM_TYPES: dict[str | None, str | None] = {
+    None: None,
+    "single_label_classification": CLASSIFICATION,
+    "regression": REGRESSION,
+    "multi_label_classification": MULTI_LABEL,
+}
+_OF_SENTENCES = ("BertForSequenceClassification",)
+# Task -> the classes of transformers that have its head; none if an encoder
+# alone is enough.
+ARCHITECTURES = {
+    "classification": _OF_SENTENCES,
+    "regression": _OF_SENTENCES,
+    "multilabel": _OF_SENTENCES,
+    "multiple_choice": ("BertForMultipleChoice",),
+    "question_answering": ("BertForQuestionAnswering",),
+    "token_classification": ("BertForTokenClassification",),
+    "fill_mask": ("BertForMaskedLM", "BertForPreTraining", "BertLMHeadModel"),
+    "sentence_embedding": (),
+}
 
 
-def _sentence_kind(name: str, **fields) -> Kind:
-    """Returns a kind whose head has outputs for texts or pairs."""
-    defaults = {
-        "export_name": name,
-        "architecture": "BertForSequenceClassification",
-        "head": "classifier.",
-        "pipeline_tag": "text-classification",
-    }
-    return Kind(name=name, **(defaults | fields))
+def task_of(architecture: str | None) -> str | None:
+    """Returns the first task of a class of transformers, if any."""
+    known = ARCHITECTURES.items()
+    return next((task for task, x in known if architecture in x), None)
 
 
-_KINDS = (
-    _sentence_kind(
-        examples.CLASSIFICATION,
-        title="sentence classification",
-        problem_type="single_label_classification",
-    ),
-    _sentence_kind(
-        examples.REGRESSION,
-        title="regression",
-        problem_type="regression",
-    ),
-    _sentence_kind(
-        examples.MULTI_LABEL,
-        export_name="multilabel",
-        title="multi-label classification",
-        problem_type="multi_label_classification",
-    ),
-    _sentence_kind(
-        examples.MULTIPLE_CHOICE,
-        title="multiple choice",
-        architecture="BertForMultipleChoice",
-        pipeline_tag="multiple-choice",
-    ),
-    Kind(
-        name=QUESTION_ANSWERING,
-        export_name=QUESTION_ANSWERING,
-        title="question answering",
-        architecture="BertForQuestionAnswering",
-        head="qa_outputs.",
-        pipeline_tag="question-answering",
-    ),
-    Kind(
-        name=TOKEN_CLASSIFICATION,
-        export_name=TOKEN_CLASSIFICATION,
-        title="named entities",
-        architecture="BertForTokenClassification",
-        head="classifier.",
-        pipeline_tag="token-classification",
-    ),
-    Kind(
-        name=FILL_MASK,
-        export_name=FILL_MASK,
-        title="masked words",
-        architecture="BertForMaskedLM",
-        other_architectures=("BertForPreTraining", "BertLMHeadModel"),
-        head="cls.predictions.",
-        pipeline_tag="fill-mask",
-    ),
-    Kind(
-        name=SENTENCE_EMBEDDING,
-        export_name=SENTENCE_EMBEDDING,
-        title="sentence embedding",
-        architecture=None,
-        pipeline_tag="sentence-similarity",
-    ),
-)
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _KINDS}
-BY_EXPORT_NAME: Mapping[str, Kind] = {x.export_name: x for x in _KINDS}
-EXPORT_NAMES = tuple(BY_EXPORT_NAME)
-SENTENCE_KINDS = (
-    examples.CLASSIFICATION,
-    examples.REGRESSION,
-    examples.MULTI_LABEL,
-)
-
-
-def by_architecture(name: str | None) -> Kind | None:
-    """Returns the first kind with a class of transformers, if any."""
-    classes = ((x, (x.architecture, *x.other_architectures)) for x in _KINDS)
-    return next((x for x, names in classes if name and name in names), None)
+def unnamed(count: int) -> list[str]:
+    """Returns the names that transformers gives to unnamed classes."""
+    return [f"LABEL_{i}" for i in range(count)]

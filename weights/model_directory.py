@@ -30,11 +30,18 @@ import safetensors
 import safetensors.numpy
 from absl import logging
 
-from data import examples
 from data.tokenization import wordpiece
-from foundation import atomic, copies, errors, file_system, hub, metadata
+from foundation import (
+    atomic,
+    copies,
+    errors,
+    file_system,
+    hub,
+    metadata,
+    tensor_files,
+)
 from modeling.config import BertConfig
-from weights import stored_weights, tokenizer_files
+from weights import kinds, stored_weights, tokenizer_files
 from weights.stored_weights import Matched, StoredTensor
 
 WEIGHTS = "model.safetensors"
@@ -44,8 +51,6 @@ TORCH_INDEX = f"{TORCH_WEIGHTS}.index.json"
 RELEASED_CONFIG = "bert_config.json"
 CONFIG = "config.json"
 _CONFIGS = (RELEASED_CONFIG, CONFIG)
-# TensorFlow writes it beside checkpoints; it names the latest one.
-_CHECKPOINT = "checkpoint"
 # Model -> the class of transformers with the same head.
 _ARCHITECTURES = {
     "ClassificationModel": "BertForSequenceClassification",
@@ -125,7 +130,7 @@ def save(
     directory = os.fspath(directory)
     name, count = architecture(model), getattr(model, "num_classes", None)
     if labels is None and count is not None:
-        labels = examples.unnamed(count)
+        labels = kinds.unnamed(count)
     if name == "BertForSequenceClassification" and count == 1:
         problem_type = problem_type or "regression"
     settings = Settings(
@@ -260,7 +265,7 @@ def _labels(path: str, config: _Config) -> list[str] | None:
     names = config.id2label
     if names is None:  # transformers does not write its names of two classes.
         is_default = config.architectures == ["BertForSequenceClassification"]
-        return examples.unnamed(2) if is_default else None
+        return kinds.unnamed(2) if is_default else None
     if sorted(names) != list(range(len(names))):
         errors.warn_once(
             f"{path}: id2label is not used, as it does not name the classes 0, "
@@ -432,7 +437,7 @@ def check_not_the_start(
     A directory with a run's checkpoints is resumed instead, whatever the run
     started from. A grid is not, because its runs have their own directories.
     """
-    begun = file_system.exists(os.path.join(output_dir, _CHECKPOINT))
+    begun = file_system.exists(os.path.join(output_dir, tensor_files.POINTER))
     if init_checkpoint is None or (begun and not is_grid):
         return
     start = file_system.folder_of(hub.local(init_checkpoint))

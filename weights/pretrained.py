@@ -30,7 +30,6 @@ from weights.checkpoint_sources import Source
 # Released tables of word embeddings are padded to multiples of 8, 64 or 128.
 _PADDING = 128
 _DECODER = ".decoder.weight"  # Of a masked-LM head.
-_WITH_MASKED_LM = ("BertForPreTraining", "BertForMaskedLM", "BertLMHeadModel")
 _OUTPUT_LAYER = ("output_weights", "output_bias")
 
 
@@ -102,13 +101,21 @@ def open_start(
         source = _read_flag(flag, init_checkpoint, init_layers)
     elif output_dir and model_directory.has_model(output_dir):
         source = _read_flag("output_dir", output_dir)
-    config = source.config if source else None
     if bert_config_file is not None:
         config = read_config(bert_config_file)
-    if config is None:
-        raise _no_config(source, output_dir)
-    if max_seq_length:
-        check_positions(config, max_seq_length)
+    elif source is not None:
+        config = source.needed_config
+    else:
+        where = f"there is no trained model in --output_dir={output_dir}, and "
+        raise errors.InputError(
+            f"{where if output_dir else ''}neither --init_checkpoint nor "
+            "--bert_config_file is given"
+        )
+    if (max_seq_length or 0) > config.max_position_embeddings:
+        raise errors.InputError(
+            f"--max_seq_length={max_seq_length}: the model has only "
+            f"{config.max_position_embeddings} positions"
+        )
     directory = source.directory if source else None
     tokenizer = tokenizer_files.load(
         directory,
@@ -150,40 +157,12 @@ def _read_flag(
     return checkpoint_sources.with_layers(source, init_layers)
 
 
-def _no_config(
-    source: Source | None, output_dir: str | None
-) -> errors.InputError:
-    if source is not None:
-        return errors.InputError(
-            "--bert_config_file is required: there is no config in "
-            f"{source.directory}"
-        )
-    where = f"there is no trained model in --output_dir={output_dir}, and "
-    return errors.InputError(
-        f"{where if output_dir else ''}neither --init_checkpoint nor "
-        "--bert_config_file is given"
-    )
-
-
 def read_config(path: str) -> BertConfig:
     """Reads --bert_config_file: a file, also in a bucket, or a small model."""
     name = os.path.basename(path).removesuffix(".json")
     is_file = file_system.exists(path)
     config = None if is_file else BertConfig.of_small_model(name)
     return config or BertConfig.from_json_file(copies.local(path))
-
-
-def check_positions(config: BertConfig, max_seq_length: int) -> None:
-    """Refuses a length for which a model has no positions.
-
-    Raises:
-      InputError: names the flag.
-    """
-    if max_seq_length > config.max_position_embeddings:
-        raise errors.InputError(
-            f"--max_seq_length={max_seq_length}: the model has only "
-            f"{config.max_position_embeddings} positions"
-        )
 
 
 def check_vocabulary(vocab_size: int, num_tokens: int, where: str) -> None:
@@ -226,16 +205,15 @@ def load_masked_lm(
     from modeling import models
 
     source = checkpoint_sources.read(path)
-    if source.config is None:
-        raise errors.InputError(
-            f"{source.directory}: no {model_directory.CONFIG} or "
-            f"{model_directory.RELEASED_CONFIG} beside the weights"
-        )
-    tokenizer = tokenizer_files.load(source.directory)
-    check_vocabulary(source.config.vocab_size, len(tokenizer.vocabulary), path)
+    start = open_start(
+        output_dir=None,
+        init_checkpoint=source,
+        max_seq_length=None,
+        flag="model_dir",
+    )
     model = models.PretrainingModel(
-        source.config,
-        attention=source.settings.attention,
+        start.config,
+        attention=start.attention,
         next_sentence=False,
         dtype=dtype,
     )
@@ -249,7 +227,7 @@ def load_masked_lm(
             "models have, e.g. hf://google-bert/bert-base-uncased or the "
             "--output_dir of run_pretraining.py; fine-tuning leaves it out"
         )
-    return model, tokenizer
+    return model, start.tokenizer
 
 
 def assign(
@@ -301,8 +279,8 @@ def assign(
     except errors.InputError as error:
         raise errors.InputError(f"--init_checkpoint: {error}") from error
     logging.info("weights of %s: %s", source.path, report.summary())
-    has_decoder = model_directory.architecture(model) in _WITH_MASKED_LM
-    if has_decoder and (untied := _untied(source)) is not None:
+    untied = _untied(source)
+    if untied and hasattr(model, "masked_lm"):
         errors.warn_once(f"--init_checkpoint: {source.path}: {untied}")
     return report
 

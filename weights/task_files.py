@@ -17,7 +17,6 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from data import examples
 from foundation import atomic, errors, metadata
 from weights import kinds, model_directory
 
@@ -47,7 +46,7 @@ class ModelClasses:
     def names(self) -> list[str] | None:
         """The labels, or None if they are only numbered."""
         labels = list(self.labels or ())
-        return labels if labels != examples.unnamed(len(labels)) else None
+        return labels if labels != kinds.unnamed(len(labels)) else None
 
     @property
     def count(self) -> int | None:
@@ -84,25 +83,18 @@ class ModelClasses:
 
     @property
     def kind(self) -> str | None:
-        """The kind of task, see data.examples; None if it is unknown.
+        """The kind of labels; None if it is unknown.
 
         Raises:
           InputError: transformers has no such problem type.
         """
-        types = {
-            x.problem_type: x.name
-            for x in kinds.KINDS.values()
-            if x.problem_type is not None
-        }
-        if self.problem_type is None:
-            return None
-        if self.problem_type not in types:
+        if self.problem_type not in kinds.PROBLEM_TYPES:
             raise errors.InputError(
                 f"the model's problem_type, in its {model_directory.CONFIG}, "
                 f"is {self.problem_type!r}: none of "
-                f"{', '.join(map(str, types))}"
+                f"{', '.join(filter(None, kinds.PROBLEM_TYPES))}"
             )
-        return types[self.problem_type]
+        return kinds.PROBLEM_TYPES[self.problem_type]
 
     def with_names(
         self, names: Sequence[str] | None, *, trains: bool = False
@@ -217,15 +209,15 @@ def kind(given: str | None, known: ModelClasses) -> str:
         raise errors.InputError(
             f"--problem_type={given}, but the model was trained for {trained}"
         )
-    usual = examples.MULTI_LABEL if count == 1 else examples.CLASSIFICATION
+    usual = kinds.MULTI_LABEL if count == 1 else kinds.CLASSIFICATION
     chosen = given or trained or usual
-    if chosen == examples.CLASSIFICATION and count == 1:
+    if chosen == kinds.CLASSIFICATION and count == 1:
         raise errors.InputError(
             "the model has one output, so it does not choose a class: "
             "--problem_type or --task can be regression (its value) or several "
             "labels (its sigmoid)"
         )
-    if chosen == examples.REGRESSION and count not in (1, None):
+    if chosen == kinds.REGRESSION and count not in (1, None):
         raise errors.InputError(
             f"the model is a regression with {count} outputs; only one value "
             "is supported"

@@ -182,11 +182,6 @@ def _read_fast(directory: str) -> _Fast | None:
     return metadata.read_if_present(os.path.join(directory, FAST), _Fast)
 
 
-def _read_given(directory: str) -> metadata.Object:
-    path = os.path.join(directory, SETTINGS)
-    return metadata.read_object(path, _Settings) or {}
-
-
 def read_settings(directory: str, fast: _Fast | None = None) -> dict[str, bool]:
     """Returns the settings in the files; tokenizer_config.json comes first.
 
@@ -286,7 +281,8 @@ def read_vocabulary(
         path = os.path.join(directory, FAST)
     else:
         raise errors.InputError(
-            f"{no_vocabulary(directory)}; put it there, or give --vocab_file"
+            f"{no_vocabulary(directory)}; put it there, or give --vocab_file "
+            "if the command has it"
         )
     added = _added_tokens(directory, fast)
     ids = {token: i for token, (i, _) in added.items() if i is not None}

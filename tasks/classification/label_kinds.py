@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from data import examples, schema
+from data import schema
 from foundation import errors
+from weights import kinds
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -24,7 +25,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 class OneOf:
     """One of C classes."""
 
-    name = examples.CLASSIFICATION
+    name = kinds.CLASSIFICATION
     title = "sentence classification"
     metrics: Sequence[str] = ("accuracy", "f1_macro")
     selected_by: Sequence[str] | None = None
@@ -39,7 +40,7 @@ class OneOf:
         self.names = self.labels if self.is_named else None
         # Stored labels may have spaces around them.
         self._ids = {label.strip(): i for i, label in enumerate(labels)}
-        if self.labels == examples.unnamed(len(labels)):
+        if self.labels == kinds.unnamed(len(labels)):
             self._ids |= {str(i): i for i in range(len(labels))}
 
     @property
@@ -91,7 +92,7 @@ class OneOf:
 class AnyOf(OneOf):
     """Any of C classes: a tuple of labels, written as "a,b"."""
 
-    name = examples.MULTI_LABEL
+    name = kinds.MULTI_LABEL
     title = "multi-label classification"
     metrics = ("f1_micro", "f1_macro", "accuracy")
     problem_type = "multi_label_classification"
@@ -135,7 +136,7 @@ class AnyOf(OneOf):
 class Value(OneOf):
     """A value."""
 
-    name = examples.REGRESSION
+    name = kinds.REGRESSION
     title = "regression"
     metrics = ("pearson", "spearman", "mean_squared_error")
     # Larger scores are better, so an error is not a score.
@@ -178,7 +179,7 @@ class Value(OneOf):
 class Choice(OneOf):
     """The number of one of several texts."""
 
-    name = examples.MULTIPLE_CHOICE
+    name = kinds.MULTIPLE_CHOICE
     title = "multiple choice"
     metrics = ("accuracy",)
     problem_type = None

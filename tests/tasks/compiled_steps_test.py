@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import examples
 from modeling import models
 from modeling.config import BertConfig
 from tasks.classification import heads as sentence_heads
@@ -22,6 +21,7 @@ from tasks.ner import heads, windowing
 from tasks.pretraining import objectives
 from tasks.squad import heads as squad_heads
 from training import feed, inference, optimizers, step
+from weights import kinds
 
 # Masks of dropout differ under XLA.
 CONFIG = BertConfig(
@@ -134,17 +134,17 @@ def pretraining(name, features=draw, **options):
 
 # Name -> functions that make the model, the task and a batch.
 TASKS = {
-    "classification": classifier(examples.CLASSIFICATION),
+    "classification": classifier(kinds.CLASSIFICATION),
     "multi_label": classifier(
-        examples.MULTI_LABEL,
+        kinds.MULTI_LABEL,
         lambda: draw() | {"label_ids": np.eye(B, C, dtype=np.int32)},
     ),
     "regression": classifier(
-        examples.REGRESSION,
+        kinds.REGRESSION,
         lambda: draw() | {"label_ids": np.ones(B, np.float32)},
         labels=(),
     ),
-    "multiple_choice": classifier(examples.MULTIPLE_CHOICE, choices),
+    "multiple_choice": classifier(kinds.MULTIPLE_CHOICE, choices),
     "squad": of(squad_heads.SpanHead(), draw),
     "tagging": tagger(heads.Tags(LABELS)),
     "tagging_crf": tagger(heads.head_of(LABELS, has_crf=True)),

@@ -7,14 +7,13 @@ import itertools
 
 import pytest
 
-from data import examples
 from foundation import errors
-from weights import task_files
+from weights import kinds, task_files
 
 NLI = ("contradiction", "entailment", "neutral")
 NUMBERED = ["LABEL_0", "LABEL_1", "LABEL_2"]
 OTHERS = ["a", "b", "c"]
-KINDS = (examples.CLASSIFICATION, examples.REGRESSION, examples.MULTI_LABEL)
+KINDS = (kinds.CLASSIFICATION, kinds.REGRESSION, kinds.MULTI_LABEL)
 
 
 def known(labels, problem_type=None, num_outputs=None):
@@ -97,13 +96,13 @@ def test_names_must_fit_a_model_that_is_not_trained(
 @pytest.mark.parametrize(
     ("given", "labels", "problem_type", "count", "found"),
     [
-        (None, None, "multi_label_classification", None, examples.MULTI_LABEL),
-        (None, None, None, None, examples.CLASSIFICATION),
-        (None, ["LABEL_0"], None, None, examples.MULTI_LABEL),
-        (None, None, None, 1, examples.MULTI_LABEL),
-        ("regression", ["LABEL_0"], None, None, examples.REGRESSION),
-        ("regression", None, None, 1, examples.REGRESSION),
-        (None, ["LABEL_0"], "regression", 1, examples.REGRESSION),
+        (None, None, "multi_label_classification", None, kinds.MULTI_LABEL),
+        (None, None, None, None, kinds.CLASSIFICATION),
+        (None, ["LABEL_0"], None, None, kinds.MULTI_LABEL),
+        (None, None, None, 1, kinds.MULTI_LABEL),
+        ("regression", ["LABEL_0"], None, None, kinds.REGRESSION),
+        ("regression", None, None, 1, kinds.REGRESSION),
+        (None, ["LABEL_0"], "regression", 1, kinds.REGRESSION),
         ("regression", None, "multi_label_classification", None, "trained for"),
         (None, None, "ranking", None, "problem_type.*'ranking'"),
         ("classification", None, None, 1, "one output"),

@@ -256,6 +256,6 @@ def test_a_given_vocabulary_keeps_the_other_settings(directory):
     with pytest.raises(errors.InputError) as caught:
         load(directory)
     said = tokenizer_files.no_vocabulary(str(directory))
-    assert str(caught.value) == f"{said}; put it there, or give --vocab_file"
+    assert str(caught.value).startswith(f"{said}; put it there")
     with pytest.raises(errors.InputError, match="--vocab_file is required"):
         tokenizer_files.load(None)
