@@ -136,9 +136,8 @@ def main(config: ServeConfig) -> None:
         _part(config, server.Limits),
         server.accepted_hosts(config.host, config.allowed_hosts),
         config.cors_origins or (),
-        watch,
     )
-    asyncio.run(serving.run(listener))
+    asyncio.run(serving.run(listener, watch))
 
 
 def _threads(config: ServeConfig) -> int:

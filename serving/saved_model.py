@@ -37,8 +37,8 @@ def signatures(opened: OpenedModel) -> dict[str, Any]:
 
     def serve(**inputs: tf.Tensor) -> _Tensors:
         features = {name: inputs.pop(hub) for name, hub in names.items()}
-        features = _checked(features, opened.setup.config)
-        return opened.logits(features | inputs)
+        with tf.control_dependencies(_checks(features, opened.setup.config)):
+            return opened.logits(features | inputs)
 
     found = {"serve": _traced(serve, of_ids)}
     found[served_model.DEFAULT_SIGNATURE] = found["serve"]
@@ -57,7 +57,7 @@ def signatures(opened: OpenedModel) -> dict[str, Any]:
     return found
 
 
-def _checked(features: _Tensors, config: BertConfig) -> _Tensors:
+def _checks(features: _Tensors, config: BertConfig) -> list[tf.Operation]:
     """Refuses features that the model would embed as others."""
     ids, longest = features["input_ids"], config.max_position_embeddings
     checks = [
@@ -77,30 +77,16 @@ def _checked(features: _Tensors, config: BertConfig) -> _Tensors:
                 f"{hub}: has another shape than input_word_ids",
             ),
         ]
-    with tf.control_dependencies(checks):
-        return {name: tf.identity(x) for name, x in features.items()}
+    return checks
 
 
 def _traced(function: Any, specs: Mapping[str, tf.TensorSpec]) -> Any:
     """Traces a function of named tensors with the same number of rows."""
-    first = next(iter(specs))
 
     def checked(**inputs: tf.Tensor) -> _Tensors:
-        checks = [
-            tf.debugging.assert_equal(
-                tf.shape(x)[0],
-                tf.shape(inputs[first])[0],
-                f"{name}: has other rows than {first}",
-            )
-            for name, x in inputs.items()
-        ]
-        if "endings" in inputs:
-            count = tf.shape(inputs["endings"])[1]
-            line = "endings: there is none"
-            checks.append(tf.debugging.assert_positive(count, line))
-        with tf.control_dependencies(checks):
-            inputs = {name: tf.identity(x) for name, x in inputs.items()}
-        return function(**inputs)
+        rows = [(x, ("rows", ...)) for x in inputs.values()]
+        with tf.control_dependencies([tf.debugging.assert_shapes(rows)]):
+            return function(**inputs)
 
     named = {k: tf.TensorSpec(s.shape, s.dtype, k) for k, s in specs.items()}
     traced = tf.function(checked, autograph=False)

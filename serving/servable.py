@@ -3,7 +3,7 @@
     rows of one request
         -> parts of rows of similar length (`split`)
         -> a batch with the parts of other requests
-        -> one result for each row, in the request's order (`join`)
+        -> one result for each row, in the request's order
 
 A part that finds the model idle is computed at once; while a batch is computed,
 the next parts wait and make the next batch. Each class of lengths has batches
@@ -14,8 +14,10 @@ computes.
 """
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import re
@@ -82,19 +84,25 @@ class Part(NamedTuple):
 Rows = Sequence[Mapping[str, Any]]
 
 
-class _Waiting(NamedTuple):
-    """A part that waits for its batch."""
-
-    part: Part
-    result: asyncio.Future
+Status = dict[str, Any]  # Of a version, in the form of TensorFlow Serving.
+LOADING, AVAILABLE = "LOADING", "AVAILABLE"
+UNLOADING, END = "UNLOADING", "END"
 
 
-class _Queue:
-    """The parts that can be in one batch, and the batches that are computed."""
+def status(version: int, state: str, message: str = "") -> Status:
+    """Returns the status of a version in the form of TensorFlow Serving.
 
-    def __init__(self) -> None:
-        self.waiting: list[_Waiting] = []
-        self.num_running = 0
+    Args:
+      version: the number of the version.
+      state: LOADING, AVAILABLE, UNLOADING or END.
+      message: why it could not be loaded; "" if it could.
+    """
+    code = "UNKNOWN" if message else "OK"
+    return {
+        "version": str(version),
+        "state": state,
+        "status": {"error_code": code, "error_message": message},
+    }
 
 
 class Servable:
@@ -105,7 +113,10 @@ class Servable:
       version: the number of the version's directory; 1 without one.
       model: the model, which an engine has loaded.
       task, signatures: see served_model.Model.
+      statuses: the status of each version of the model, of the version that is
+        served now and of others.
       num_batches: the number of batches that were computed.
+      num_users: the number of requests that use the model.
     """
 
     def __init__(
@@ -118,8 +129,9 @@ class Servable:
         """Wraps a model; the arguments are attributes, or how it is batched."""
         self.name, self.model, self.version = name, model, version
         self.task, self.signatures = model.task, model.signatures
+        self.statuses = {version: status(version, AVAILABLE)}
         self._batching = batching
-        self.num_batches = 0
+        self.num_batches = self.num_users = 0
         # Longer texts are cut, or split into windows of this length.
         longest = model.max_seq_length or _LENGTH_CLASSES[-1]
         self._bounds = [
@@ -127,8 +139,10 @@ class Servable:
             for bound in _LENGTH_CLASSES
             if bound < longest * _BYTES_PER_TOKEN
         ]
-        self._queues: dict[Any, _Queue] = {}
-        self._num_users, self._is_unused = 0, asyncio.Event()
+        # What can be in one batch -> the parts that wait for their results, and
+        # the number of batches that are computed.
+        self._waiting: dict[Any, list[tuple[Part, asyncio.Future]]] = {}
+        self._num_running: dict[Any, int] = collections.defaultdict(int)
         self._pool = futures.ThreadPoolExecutor(
             _THREADS, thread_name_prefix="compute"
         )
@@ -136,23 +150,16 @@ class Servable:
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
         """Keeps the model loaded in a context."""
-        self._num_users += 1
+        self.num_users += 1
         try:
             yield
         finally:
-            self._num_users -= 1
-            if not self._num_users:
-                self._is_unused.set()
+            self.num_users -= 1
 
-    async def unused(self) -> None:
-        """Waits until no request uses the model."""
-        while self._num_users:
-            self._is_unused.clear()
-            await self._is_unused.wait()
-
-    def close(self) -> None:
-        """Ends the threads, after what they compute."""
-        self._pool.shutdown(wait=False)
+    @property
+    def versions(self) -> list[Status]:
+        """The status of each version, the newest first."""
+        return [self.statuses[x] for x in sorted(self.statuses, reverse=True)]
 
     def warm_up(self) -> None:
         """Predicts a row of one word, which takes longer the first time.
@@ -203,9 +210,7 @@ class Servable:
                 parts.append(Part(chosen, values, int(classes[chosen[0]])))
         return parts
 
-    async def predict(
-        self, signature_name: str, parts: Sequence[Part]
-    ) -> list[Rows]:
+    async def predict(self, signature_name: str, parts: Sequence[Part]) -> Rows:
         """Computes the parts of a request, together with those of others.
 
         Args:
@@ -213,73 +218,72 @@ class Servable:
           parts: what `split` has returned.
 
         Returns:
-          The rows of each part.
+          The rows in the order of the request.
 
         Raises:
           InputError: the model refuses a row; the line has its number in the
             request.
         """
-        results = []
+        rows: list[Mapping[str, Any]] = []
         # Few at a time, so that others get batches between those of a long
         # request.
         for first in range(0, len(parts), _PARTS_AT_ONCE):
             chosen = parts[first : first + _PARTS_AT_ONCE]
-            results += await asyncio.gather(
+            results = await asyncio.gather(
                 *(self._enqueue(signature_name, part) for part in chosen)
             )
-        return results
+            rows += itertools.chain.from_iterable(results)
+        numbers = np.concatenate([part.rows for part in parts])
+        return [rows[i] for i in np.argsort(numbers)]
 
     def _enqueue(self, signature_name: str, part: Part) -> asyncio.Future:
         """Returns the future result of a part."""
         result = asyncio.get_running_loop().create_future()
         shapes = tuple(x.shape[1:] for x in part.inputs.values())
         key = signature_name, part.length_class, shapes
-        queue = self._queues.setdefault(key, _Queue())
-        queue.waiting.append(_Waiting(part, result))
-        self._start(key, queue)
+        self._waiting.setdefault(key, []).append((part, result))
+        self._start(key)
         return result
 
-    def _start(self, key: Any, queue: _Queue) -> None:
+    def _start(self, key: Any) -> None:
         """Starts the batches that can be computed now."""
-        while queue.num_running < self._batching.num_concurrent:
-            # Without those whose request was given up.
-            waiting = [x for x in queue.waiting if not x.result.done()]
-            counts = itertools.accumulate(len(x.part.rows) for x in waiting)
-            largest = self._batching.max_batch_size
-            size = max(1, sum(count <= largest for count in counts))
-            queue.waiting = waiting[size:]
-            if not waiting:
-                break
-            self._compute(key, queue, waiting[:size])
-        if not queue.waiting and not queue.num_running:
-            self._queues.pop(key, None)
-
-    def _compute(
-        self, key: Any, queue: _Queue, batch: Sequence[_Waiting]
-    ) -> None:
-        """Computes a batch in a thread, and starts the next one after it."""
-        queue.num_running += 1
-        self.num_batches += 1
-        done = asyncio.get_running_loop().run_in_executor(
-            self._pool,
-            _outcomes,
-            self.model,
-            key[0],
-            [waiting.part for waiting in batch],
+        loop, largest = (
+            asyncio.get_running_loop(),
+            self._batching.max_batch_size,
         )
+        while self._num_running[key] < self._batching.num_concurrent:
+            # Without those whose request was given up.
+            waiting = [x for x in self._waiting[key] if not x[1].done()]
+            counts = itertools.accumulate(len(part.rows) for part, _ in waiting)
+            size = max(1, sum(count <= largest for count in counts))
+            batch, self._waiting[key] = waiting[:size], waiting[size:]
+            if not batch:
+                break
+            self._num_running[key] += 1
+            self.num_batches += 1
+            parts = [part for part, _ in batch]
+            loop.run_in_executor(
+                self._pool, _outcomes, self.model, key[0], parts
+            ).add_done_callback(functools.partial(self._finish, key, batch))
+        if not self._num_running[key]:
+            del self._waiting[key], self._num_running[key]
 
-        def finish(done: asyncio.Future) -> None:
-            queue.num_running -= 1
-            self._start(key, queue)
-            for waiting, outcome in zip(batch, done.result(), strict=True):
-                if waiting.result.done():
-                    continue  # The request was given up.
-                if isinstance(outcome, Exception):
-                    waiting.result.set_exception(outcome)
-                else:
-                    waiting.result.set_result(outcome)
-
-        done.add_done_callback(finish)
+    def _finish(
+        self,
+        key: Any,
+        batch: Sequence[tuple[Part, asyncio.Future]],
+        done: asyncio.Future,
+    ) -> None:
+        """Starts the next batch, and gives the parts of this one results."""
+        self._num_running[key] -= 1
+        self._start(key)
+        for (_, result), outcome in zip(batch, done.result(), strict=True):
+            if result.done():
+                continue  # The request was given up.
+            if isinstance(outcome, Exception):
+                result.set_exception(outcome)
+            else:
+                result.set_result(outcome)
 
 
 def _outcomes(
@@ -319,20 +323,6 @@ def _in_request(line: str, rows: np.ndarray) -> str:
     if not match or int(match[2]) >= len(rows):
         return line
     return f"{match[1]}{rows[int(match[2])]}{line[match.end() :]}"
-
-
-def join(
-    parts: Sequence[Part], results: Sequence[Rows]
-) -> list[Mapping[str, Any]]:
-    """Returns the rows of a request in its order.
-
-    Args:
-      parts: what `Servable.split` has returned.
-      results: what `Servable.predict` has returned for them.
-    """
-    numbers = np.concatenate([part.rows for part in parts])
-    rows = list(itertools.chain.from_iterable(results))
-    return [rows[i] for i in np.argsort(numbers)]
 
 
 def load(

@@ -30,12 +30,10 @@ def by_name(models: str) -> dict[str, str]:
       InputError: a model has no name, or two have the same.
     """
     named: dict[str, str] = {}
-    items = file_system.split_names(models)
-    for item in items or [""]:
+    for item in file_system.split_names(models) or [""]:
         name, is_named, directory = item.partition("=")
         if not is_named:
-            directory = name
-            name = os.path.basename(directory.rstrip("/"))
+            name, directory = os.path.basename(item.rstrip("/")), item
         if not _NAME.fullmatch(name):
             raise errors.InputError(
                 f"--models={models}: {name!r} is no name of a model; write "

@@ -17,7 +17,6 @@ left and open connections had time to send one more.
 
 import asyncio
 import dataclasses
-import errno
 import functools
 import ipaddress
 import logging as std_logging
@@ -27,7 +26,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jinja2
 import prometheus_client
@@ -84,7 +83,6 @@ class Server:
         limits: Limits = Limits(),
         allowed_hosts: Collection[str] = (_ANY,),
         cors_origins: Collection[str] = (),
-        watch: versions.Watch | None = None,
     ):
         """Makes the application, which does not listen yet.
 
@@ -95,9 +93,8 @@ class Server:
             and without brackets; see `accepted_hosts`, which makes them.
           cors_origins: the origins of pages of other servers that may read the
             answers, such as https://example.com; "*" is any.
-          watch: what puts new versions into `servables` while `run` serves.
         """
-        self._servables, self._limits, self._watch = servables, limits, watch
+        self._servables, self._limits = servables, limits
         self._hosts, self._origins = allowed_hosts, cors_origins
         self._is_ending = False
         self._num_requests = self._num_computed = 0
@@ -152,22 +149,32 @@ class Server:
         ).set_function(lambda: self._num_requests)
         prometheus_client.ProcessCollector(registry=registry)
 
-    async def run(self, listener: socket.socket) -> None:
+    async def run(
+        self, listener: socket.socket, watch: versions.Watch | None = None
+    ) -> None:
         """Serves until SIGTERM or SIGINT.
 
         Args:
           listener: a socket that is bound to an address; see `bind`.
+          watch: what puts new versions into the models.
         """
         loop, ends = asyncio.get_running_loop(), asyncio.Event()
         signals = signal.SIGTERM, signal.SIGINT
         for number in signals:
             loop.add_signal_handler(number, ends.set)
-        logger = std_logging.getLogger("aiohttp.server")
-        logger.addFilter(_is_no_bad_message)
+        # aiohttp answers bytes that are not HTTP with status 400, and logs a
+        # traceback for each.
+        std_logging.getLogger("aiohttp.server").addFilter(
+            lambda record: (
+                not isinstance(
+                    (record.exc_info or (None, None))[1],
+                    http_exceptions.BadHttpMessage,
+                )
+            )
+        )
         runner = web.AppRunner(
             self.app,
             access_log=None,
-            logger=logger,
             keepalive_timeout=_IDLE_SECONDS,
             # Of cleanup(), after _answer_last_requests.
             shutdown_timeout=1.0,
@@ -175,12 +182,8 @@ class Server:
         await runner.setup()
         site = web.SockSite(runner, listener)
         await site.start()
-        host, port, *_ = listener.getsockname()
-        shown = f"[{host}]" if ":" in host else host
-        logging.info("serving at http://%s:%d/", shown, port)
-        watching = asyncio.ensure_future(
-            self._watch.run() if self._watch else ends.wait()
-        )
+        logging.info("serving at %s/", site.name)
+        watching = asyncio.ensure_future(watch.run() if watch else ends.wait())
         await ends.wait()
         watching.cancel()
         logging.info("ending: %d requests are pending", self._num_requests)
@@ -214,16 +217,14 @@ class Server:
             self._check_host(request)
             response = self._preflight(request) or await handler(request)
         except web.HTTPException as error:
-            response = _error(error.status, error.reason)
+            line = error.reason
             if error.status == 413:
-                response = _error(413, error.text or error.reason)
+                line = error.text or line
             elif error is request.match_info.http_exception:  # Of no address.
                 allowed = error.headers.get("Allow")
-                line = f"{error.reason}: {_ADDRESSES}"
-                response = _error(
-                    error.status,
-                    f"{line}; allowed: {allowed}" if allowed else line,
-                )
+                line = f"{line}: {_ADDRESSES}"
+                line += f"; allowed: {allowed}" if allowed else ""
+            response = _error(error.status, line)
         except errors.InputError as error:
             response = _error(400, str(error))
         except (web.RequestPayloadError, ConnectionResetError):
@@ -306,25 +307,27 @@ class Server:
         return model
 
     async def _predict(self, request: web.Request) -> web.Response:
-        model, limits = self._servable(request), self._limits
-
+        model = self._servable(request)
         with model.used():
-            # A request whose body is not complete takes no place.
-            body = await asyncio.wait_for(
-                request.read(), limits.request_timeout
+            answer = await asyncio.wait_for(
+                self._answered(request, model), self._limits.request_timeout
             )
-            if self._num_computed >= limits.max_pending_requests:
-                raise web.HTTPServiceUnavailable(
-                    reason=f"{limits.max_pending_requests} requests are pending"
-                )
-            self._num_computed += 1
-            try:
-                answer = await asyncio.wait_for(
-                    self._predictions(body, model), limits.request_timeout
-                )
-            finally:
-                self._num_computed -= 1
         return web.Response(body=answer, content_type="application/json")
+
+    async def _answered(
+        self, request: web.Request, model: servable.Servable
+    ) -> bytes:
+        # A request whose body is not complete takes no place.
+        body, most = await request.read(), self._limits.max_pending_requests
+        if self._num_computed >= most:
+            raise web.HTTPServiceUnavailable(
+                reason=f"{most} requests are pending"
+            )
+        self._num_computed += 1
+        try:
+            return await self._predictions(body, model)
+        finally:
+            self._num_computed -= 1
 
     async def _predictions(
         self, body: bytes, model: servable.Servable
@@ -343,28 +346,22 @@ class Server:
         parsed, parts, num_values = await _call(
             read, is_long=len(body) > _LONG_REQUEST_BYTES
         )
-        results = await model.predict(parsed.signature_name, parts)
-        self._rows.labels(model.name).inc(sum(len(x.rows) for x in parts))
-
-        def write() -> bytes:
-            rows = servable.join(parts, results)
-            outputs = model.signatures[parsed.signature_name].outputs
-            return rest_format.response(rows, outputs, by_row=parsed.by_row)
-
+        rows = await model.predict(parsed.signature_name, parts)
+        self._rows.labels(model.name).inc(len(rows))
+        write = functools.partial(
+            rest_format.response,
+            rows,
+            model.signatures[parsed.signature_name].outputs,
+            by_row=parsed.by_row,
+        )
         return await _call(write, is_long=num_values > _MANY_VALUES)
-
-    def _statuses(self, model: servable.Servable) -> list[dict[str, Any]]:
-        """Returns the status of each version of a model."""
-        if self._watch:
-            return self._watch.statuses(model.name)
-        return [versions.status(model.version, versions.AVAILABLE)]
 
     async def _models(self, request: web.Request) -> web.Response:
         models = [
             {
                 "name": name,
                 "task": model.task,
-                "model_version_status": self._statuses(model),
+                "model_version_status": model.versions,
             }
             for name, model in self._servables.items()
         ]
@@ -374,7 +371,7 @@ class Server:
         model, version = self._servable(request), request.match_info["version"]
         statuses = [
             status
-            for status in self._statuses(model)
+            for status in model.versions
             if version in ("", f"/versions/{status['version']}")
         ]
         return web.json_response({"model_version_status": statuses})
@@ -445,12 +442,9 @@ def bind(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, UnicodeError) as error:
-        hint = ""
-        if getattr(error, "errno", None) == errno.EADDRINUSE:
-            hint = "; choose another --port, or 0 for any free one"
-        reason = getattr(error, "strerror", None) or str(error)
         raise errors.InputError(
-            f"--host={host} --port={port}: {reason}{hint}"
+            f"--host={host} --port={port}: {errors.reason(error)}; choose "
+            "another --host or another --port, 0 for any free one"
         ) from error
     if not _is_local(host):
         logging.warning(
@@ -487,15 +481,6 @@ def _is_local(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _is_no_bad_message(record: std_logging.LogRecord) -> bool:
-    """Returns whether a record is not about bytes that are not HTTP.
-
-    aiohttp answers them with status 400, and logs a traceback for each.
-    """
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, http_exceptions.BadHttpMessage)
 
 
 async def _call(function: Callable[[], _T], *, is_long: bool) -> _T:

@@ -19,11 +19,11 @@ from absl import logging
 
 from data.tokenization.vocabulary import Vocabulary
 from serving.opened_model import OpenedModel
-from tasks.fill_mask.masked_words import MASK
 from tasks.squad import windowing
 from tasks.squad.settings import AnswerSettings
 
 _WINDOWS_AT_ONCE = 32
+_ANY = tf.int64.max  # Windows of a text.
 _Tensors = dict[str, tf.Tensor]
 
 
@@ -93,7 +93,7 @@ def windows(
     max_seq_length: int,
     *,
     stride: int = 1,
-    most: int | None = 1,
+    most: int = 1,
     cuts_first: bool = True,
 ) -> Windows:
     """Divides texts, of pairs the second ones, into windows that overlap.
@@ -107,7 +107,7 @@ def windows(
       second: the ids of the second texts, or None for single texts.
       max_seq_length: the longest window, special tokens included.
       stride: tokens from the start of a window to that of the next, at most.
-      most: the largest number of windows of a text; None for any.
+      most: the largest number of windows of a text.
       cuts_first: whether the first text of a pair is cut to half of the room
         if the second one needs the other half.
     """
@@ -124,9 +124,7 @@ def windows(
     lengths, room = text.row_lengths(), room - before.row_lengths()
     strides = tf.maximum(tf.minimum(room, stride), 1)
     counts = 1 + tf.maximum(-((room - lengths) // strides), 0)
-    if most is not None:
-        counts = tf.minimum(counts, most)
-    numbers = tf.ragged.range(counts)
+    numbers = tf.ragged.range(tf.minimum(counts, most))
     texts = numbers.value_rowids()
     starts = numbers.values * tf.gather(strides, texts)
     lengths = tf.gather(lengths, texts) - starts
@@ -282,34 +280,29 @@ def words_of_masks(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
       words string [B, M, k] and probabilities float32 [B, M, k]; M is the
       largest number of masks. Rows without a mask hold "" and 0.
     """
-    setup, model = opened.setup, opened.model
-    words = setup.tokenizer.vocabulary
-    top_k = min(setup.settings["top_k"], len(words))
+    setup, tokenizer = opened.setup, opened.predictor.tokenizer
+    words = tokenizer.vocabulary  # A [MASK] in a text is one token.
     # A left-to-right model predicts a token at the position before it.
-    offset = 1 if setup.left_to_right else 0
-    parts = tf.strings.split(text, MASK)
-    ids = setup.tokenizer.encode_graph(parts.values)
-    ids = tf.concat([ids, tf.fill([ids.nrows(), 1], words.mask_id)], axis=1)
-    ids = parts.with_values(ids).merge_dims(1, 2)
-    # There is no mask after the last part.
-    ids = take(ids, tf.maximum(ids.row_lengths() - 1, 0))
+    offset = int(setup.left_to_right)
+    ids = tokenizer.encode_graph(text)
     found = windows(words, ids, None, setup.max_seq_length)
     positions = tf.ragged.boolean_mask(
         tf.ragged.range(tf.cast(found.ids.row_lengths(), tf.int32)),
         found.ids == words.mask_id,
     )
-    count = tf.reduce_max(parts.row_lengths()) - 1
+    is_mask = tf.cast(ids == words.mask_id, tf.int32)
+    count = tf.reduce_max(tf.reduce_sum(is_mask, axis=1))
     # The model needs at least one position.
     shape = tf.stack([-1, tf.maximum(count, 1)])
     is_mask = tf.ones_like(positions, tf.bool).to_tensor(shape=shape)
-    states = model.bert.encode_positions(
-        positions.to_tensor(offset, shape=shape) - offset, **found.features()
-    ).sequence_output
+    positions = positions.to_tensor(offset, shape=shape) - offset
+    features = found.features() | {"masked_lm_positions": positions}
     # Embeddings may be padded.
-    logits = model.masked_lm(states)[:, :, : len(words)]
+    logits = opened.logits(features)["mlm_logits"][:, :, : len(words)]
+    top_k = min(setup.settings["top_k"], len(words))
     values, best = tf.math.top_k(tf.nn.softmax(logits), top_k)
-    is_mask = is_mask[:, :, None]
-    names = tf.gather(tf.constant(words.tokens), best)
+    is_mask, names = is_mask[:, :, None], tf.constant(words.tokens)
+    names = tf.gather(names, best)
     return {
         "words": tf.where(is_mask, names, "")[:, :count],
         "probabilities": tf.where(is_mask, values, 0.0)[:, :count],
@@ -341,7 +334,7 @@ def labels_of_tokens(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
         None,
         setup.max_seq_length,
         stride=max(1, (setup.max_seq_length - 2) // 2),
-        most=None,
+        most=_ANY,
     )
     logits = _token_logits(opened, found, len(setup.labels or ()))
     begin = logits.row_starts() + found.offsets
@@ -384,90 +377,74 @@ def best_answers(
         ids,
         setup.max_seq_length,
         stride=rules.doc_stride,
-        most=None,
+        most=_ANY,
         cuts_first=False,
     )
     # Without a context, the window has the question.
     has_context = tf.gather(ids.row_lengths(), found.texts) > 0
     found = found._replace(lengths=tf.where(has_context, found.lengths, 0))
-    logits = _token_logits(opened, found, 2)
+    logits, count = _token_logits(opened, found, 2), tf.size(question)
     window, scores, first, last = _spans(found, logits, rules)
     questions = tf.gather(found.texts, window)
     begin = tf.gather(ids.row_starts(), questions)
     begin += tf.gather(found.starts, window)
     start = tf.gather(tokens.starts, begin + first)
     end = tf.gather(tokens.ends, begin + last)
-    of_no_answer = tf.math.unsorted_segment_min(
-        tf.reduce_sum(tf.cast(logits[:, :1].values, tf.float64), axis=1),
-        found.texts,
-        tf.size(question),
+    begin = tf.gather(tokens.normalized.decoded_splits, questions)
+    characters = gather_ranges(
+        tokens.normalized.decoded, begin + start, begin + end
     )
-    characters = tf.RaggedTensor.from_row_splits(
-        tokens.normalized.decoded, tokens.normalized.decoded_splits
-    )
+    texts = tf.strings.unicode_encode(characters, "UTF-8")
+    of_no_answer = tf.fill([count], tf.float64.min)
+    if rules.version_2_with_negative:
+        first_logits = tf.cast(logits[:, :1].values, tf.float64)  # Of [CLS].
+        of_no_answer = tf.math.unsorted_segment_min(
+            tf.reduce_sum(first_logits, axis=1), found.texts, count
+        )
 
-    def answer(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def answer(number: tf.Tensor) -> _Tensors:
         """Returns the outputs of a question; see decoding._answer_list."""
         spans = tf.where(tf.equal(questions, number))[:, 0]
-        order = tf.argsort(-tf.gather(scores, spans), stable=True)
-        spans = tf.gather(spans, order)
-        starts, ends = tf.gather(start, spans), tf.gather(end, spans)
-        texts = tf.strings.unicode_encode(
-            gather_ranges(characters[number], starts, ends), "UTF-8"
+        unique, numbers = tf.unique(tf.gather(texts, spans))
+        values = tf.math.unsorted_segment_max(
+            tf.gather(scores, spans), numbers, tf.size(unique)
         )
-        # Each text once, at its first rank.
-        unique, numbers = tf.unique(texts)
-        count = tf.size(unique)
-        ranks = tf.math.unsorted_segment_min(
-            tf.range(tf.size(texts)), numbers, count
-        )
-        values = tf.gather(tf.gather(scores, spans), ranks)
-        no_answer = of_no_answer[number]
         # "No answer" is one of the n if it is better than the last.
-        places = tf.range(count)
-        if rules.version_2_with_negative:
-            places += tf.cast(no_answer > values, tf.int32)
+        nothing = of_no_answer[number]
+        places = tf.range(tf.size(values)) + tf.cast(nothing > values, tf.int32)
         values = tf.boolean_mask(values, places < rules.n_best_size)
-        is_found = tf.size(spans) > 0
-        top = tf.reduce_max(tf.concat([values, [-math.inf]], 0))
-        top = tf.where(is_found, top, 0.0)
-        total, share = tf.reduce_sum(tf.exp(values - top)), tf.zeros_like(top)
-        is_answer = is_found
-        if rules.version_2_with_negative:
-            share = tf.exp(no_answer - top)
-            is_answer &= no_answer - top <= rules.threshold
-        share = tf.where(is_answer, tf.ones_like(top), share) / (total + share)
-        score = tf.where(is_found, share, tf.ones_like(top))
+        values = tf.concat([values, [nothing]], 0)
+        is_answer = tf.size(values) > 1
+        is_answer &= nothing - values[0] <= (rules.threshold or 0.0)
+        shares = tf.nn.softmax(values)
 
-        def given(values: tf.Tensor, nothing: object) -> tf.Tensor:
-            padded = tf.concat([values, [nothing]], 0)
-            return tf.where(is_answer, padded[0], nothing)
+        def chosen(found: tf.Tensor, blank: object) -> tf.Tensor:
+            padded = tf.concat([tf.gather(found, spans[:1]), [blank]], 0)
+            return tf.where(is_answer, padded[0], blank)
 
-        return (
-            given(texts, ""),
-            given(tf.cast(starts, tf.int32), -1),
-            given(tf.cast(ends, tf.int32), -1),
-            tf.cast(score, tf.float32),
-        )
+        return {
+            "answer": chosen(texts, ""),
+            "start": chosen(tf.cast(start, tf.int32), -1),
+            "end": chosen(tf.cast(end, tf.int32), -1),
+            "score": tf.cast(
+                tf.where(is_answer, shares[0], shares[-1]), tf.float32
+            ),
+        }
 
-    names = {
-        "answer": tf.string,
-        "start": tf.int32,
-        "end": tf.int32,
-        "score": tf.float32,
-    }
-    outputs = tf.map_fn(
+    dtypes = {"answer": tf.string, "start": tf.int32, "end": tf.int32}
+    return tf.map_fn(
         answer,
-        tf.range(tf.size(question, tf.int64)),
-        fn_output_signature=tuple(names.values()),
+        tf.range(tf.cast(count, tf.int64)),
+        fn_output_signature=dtypes | {"score": tf.float32},
     )
-    return dict(zip(names, outputs, strict=True))
 
 
 def _spans(
     found: Windows, logits: tf.RaggedTensor, rules: AnswerSettings
 ) -> tuple[tf.Tensor, ...]:
-    """Returns the spans that may be answers; see decoding.best_spans.
+    """Returns the spans that may be answers, the best first.
+
+    See decoding.best_spans.
 
     Returns:
       Each [C]: window int64, score float64; first and last token int64, in the
@@ -497,5 +474,7 @@ def _spans(
         found.has_most_context(windowing.SIZE_WEIGHT),
         tf.gather(begin, window) + start,
     )
-    spans = window, scores, start, end
-    return tuple(tf.boolean_mask(x, is_best) for x in spans)
+    spans = tf.where(is_best)[:, 0]
+    order = tf.argsort(-tf.gather(scores, spans), stable=True)
+    spans = tf.gather(spans, order)
+    return tuple(tf.gather(x, spans) for x in (window, scores, start, end))

@@ -12,55 +12,19 @@ that is served is removed, the highest that is left takes its place.
 
 import asyncio
 import contextlib
-import dataclasses
 import gc
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from absl import logging
 
 from foundation import errors, file_system
 from serving import servable, served_directories, served_model
+from serving.servable import Servable, status
 
-LOADING, AVAILABLE = "LOADING", "AVAILABLE"
-UNLOADING, END = "UNLOADING", "END"
 # Path -> size and time of its last change, of all files of a version.
 _Files = dict[str, tuple[int, int]]
-_Status = dict[str, Any]  # In the form of TensorFlow Serving.
-
-
-def status(version: int, state: str, message: str = "") -> _Status:
-    """Returns the status of a version in the form of TensorFlow Serving.
-
-    Args:
-      version: the number of the version.
-      state: LOADING, AVAILABLE, UNLOADING or END.
-      message: why it could not be loaded; "" if it could.
-    """
-    code = "UNKNOWN" if message else "OK"
-    return {
-        "version": str(version),
-        "state": state,
-        "status": {"error_code": code, "error_message": message},
-    }
-
-
-@dataclasses.dataclass
-class _Model:
-    """What is known of a model's versions.
-
-    Attributes:
-      directory: where the numbered directories are.
-      seen: version -> its files at the last look.
-      failed: version -> its files when it could not be loaded.
-      statuses: version -> status.
-    """
-
-    directory: str
-    seen: dict[int, _Files] = dataclasses.field(default_factory=dict)
-    failed: dict[int, _Files] = dataclasses.field(default_factory=dict)
-    statuses: dict[int, _Status] = dataclasses.field(default_factory=dict)
+_POLL_SECONDS = 0.05  # Between two looks whether a version is still used.
 
 
 class Watch:
@@ -68,7 +32,7 @@ class Watch:
 
     def __init__(
         self,
-        servables: dict[str, servable.Servable],
+        servables: dict[str, Servable],
         directories: Mapping[str, str],
         engine: served_model.Engine,
         batching: servable.Batching = servable.DEFAULTS,
@@ -86,63 +50,50 @@ class Watch:
         """
         self._servables, self._engine = servables, engine
         self._batching, self._seconds = batching, seconds
-        self._models = {
-            name: _Model(
-                directory,
-                statuses={
-                    servables[name].version: status(
-                        servables[name].version, AVAILABLE
-                    )
-                },
-            )
+        self._directories = {
+            name: directory
             for name, directory in directories.items()
             if not file_system.is_remote(directory)
             and not file_system.is_file(os.path.join(directory, engine.file))
         }
+        # Model -> version -> its files at the last look, and when it failed.
+        self._seen: dict[str, dict[int, _Files]] = {}
+        self._failed: dict[str, dict[int, _Files]] = {}
         self._retiring: set[asyncio.Task] = set()
-
-    def statuses(self, name: str) -> list[_Status]:
-        """Returns the status of each version of a model, the newest first."""
-        if name not in self._models:
-            return [status(self._servables[name].version, AVAILABLE)]
-        statuses = self._models[name].statuses
-        return [statuses[version] for version in sorted(statuses, reverse=True)]
 
     async def run(self) -> None:
         """Looks for new versions until the task is cancelled."""
         while True:
             await asyncio.sleep(self._seconds)
-            for name in self._models:
+            for name in self._directories:
                 await self._look(name)
 
     async def _look(self, name: str) -> None:
         """Loads the highest new version of a model that is complete."""
-        model = self._models[name]
-        loop = asyncio.get_running_loop()
-        versions = await loop.run_in_executor(
-            None, _files_of_versions, model.directory, self._engine.file
+        versions = await asyncio.to_thread(
+            _files_of_versions, self._directories[name], self._engine.file
         )
-        before, model.seen = model.seen, versions
+        before, failed = self._seen.get(name, {}), self._failed.get(name, {})
+        self._seen[name] = versions
         for version in sorted(versions, reverse=True):
             if version == self._servables[name].version:
                 return
-            files = versions[version]
-            if files == before.get(version) != model.failed.get(version):
+            if versions[version] == before.get(version) != failed.get(version):
                 return await self._replace(name, version)
 
     async def _replace(self, name: str, version: int) -> None:
         """Serves another version, if it can be loaded."""
-        model, old = self._models[name], self._servables[name]
-        loop = asyncio.get_running_loop()
-        model.statuses[version] = status(version, LOADING)
+        old = self._servables[name]
+        old.statuses[version] = status(version, servable.LOADING)
         logging.info("%s: version %d is being loaded", name, version)
         try:
-            new = await loop.run_in_executor(None, self._load, name, version)
+            new = await asyncio.to_thread(self._load, name, version)
         except Exception as error:
             # Files of others may raise anything.
             line = " ".join(f"{error or type(error).__name__}".split())
-            model.statuses[version] = status(version, END, line)
-            model.failed[version] = model.seen[version]
+            old.statuses[version] = status(version, servable.END, line)
+            failed = self._failed.setdefault(name, {})
+            failed[version] = self._seen[name][version]
             logging.error(
                 "%s: version %d is not served, version %d stays: %s",
                 name,
@@ -151,44 +102,39 @@ class Watch:
                 line,
             )
             return
-        self._servables[name] = new
-        model.statuses[version] = status(version, AVAILABLE)
-        model.statuses[old.version] = status(old.version, UNLOADING)
+        self._servables[name], new.statuses = new, old.statuses
+        new.statuses[version] = status(version, servable.AVAILABLE)
+        new.statuses[old.version] = status(old.version, servable.UNLOADING)
         logging.info(
             "%s: version %d is served instead of version %d",
             name,
             version,
             old.version,
         )
-        task = loop.create_task(self._retire(model, old))
+        task = asyncio.create_task(self._retire(old))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
-    def _load(self, name: str, version: int) -> servable.Servable:
-        directory = os.path.join(self._models[name].directory, str(version))
-        loaded = self._engine.load(directory)
-        old = self._servables[name]
-        if old.model.task and not loaded.task:
+    def _load(self, name: str, version: int) -> Servable:
+        directory = os.path.join(self._directories[name], str(version))
+        loaded, old = self._engine.load(directory), self._servables[name]
+        if old.task and not loaded.task:
             raise errors.InputError(
                 f"{directory}: has no export.json, as version {old.version} has"
             )
-        made = servable.Servable(name, loaded, self._batching, version)
-        try:
-            made.warm_up()
-        except BaseException:
-            made.close()
-            raise
-        return made
+        new = Servable(name, loaded, self._batching, version)
+        new.warm_up()
+        return new
 
-    async def _retire(self, model: _Model, old: servable.Servable) -> None:
+    async def _retire(self, old: Servable) -> None:
         """Unloads a version when its requests are answered."""
-        await old.unused()
-        old.close()
-        name, version = old.name, old.version
-        del old
+        while old.num_users:
+            await asyncio.sleep(_POLL_SECONDS)
+        name, version, statuses = old.name, old.version, old.statuses
+        del old  # Its threads end with it.
         # A loaded graph has reference cycles.
-        await asyncio.get_running_loop().run_in_executor(None, gc.collect)
-        model.statuses[version] = status(version, END)
+        await asyncio.to_thread(gc.collect)
+        statuses[version] = status(version, servable.END)
         logging.info("%s: version %d is unloaded", name, version)
 
 

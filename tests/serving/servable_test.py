@@ -43,8 +43,7 @@ def one_thread_for_each(concurrent, monkeypatch, max_batch_size):
 
 async def call(model, inputs):
     parts = model.split(inputs)
-    results = await model.predict(served_model.DEFAULT_SIGNATURE, parts)
-    return servable.join(parts, results)
+    return await model.predict(served_model.DEFAULT_SIGNATURE, parts)
 
 
 def predict(*calls):
@@ -117,7 +116,7 @@ def test_batches_grow_while_others_are_computed(monkeypatch, concurrent, most):
     assert counting.most == most
     assert counting.sizes[:most] == [1] * most  # The model is idle.
     assert sum(counting.sizes) == 19 and max(counting.sizes) == 8
-    assert not model._queues
+    assert not model._waiting and not model._num_running
 
 
 def test_a_request_that_is_given_up_is_not_computed():

@@ -68,7 +68,7 @@ def test_the_window_with_most_context_is_the_same(size_weight):
     ids = tf.RaggedTensor.from_row_lengths(np.arange(65), lengths)
     words = vocabulary.Vocabulary.from_tokens(vocabulary.SPECIAL_TOKENS)
     found = text_graphs.windows(
-        words, tf.cast(ids, tf.int32), None, 8, stride=3, most=None
+        words, tf.cast(ids, tf.int32), None, 8, stride=3, most=99
     )
     texts, starts, sizes = (x.numpy() for x in found[:3])
     left = sequences.ranges(np.zeros_like(sizes), sizes)

@@ -61,7 +61,7 @@ def run(folder, use, engine=ENGINE):
         directories = {"m": str(folder)}
         opened = {"m": servable.load("m", str(folder), engine)}
         watch = versions.Watch(opened, directories, engine, seconds=SECONDS)
-        made = server.Server(opened, watch=watch)
+        made = server.Server(opened)
         watching = asyncio.create_task(watch.run())
         try:
             async with test_utils.TestClient(
