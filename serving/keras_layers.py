@@ -35,32 +35,27 @@ class _Wrapper(keras.layers.Layer):
       bert_config: the hyperparameters.
       scope: the prefix of the variables in the released checkpoints.
       inner: the wrapped layer, or a list of layers and variables.
-      options: further arguments of the constructor and of the config.
+      options: what else a kind of wrapper needs to know.
     """
-
-    _DEFAULTS: Mapping[str, Any] = {}  # Of `options`.
 
     def __init__(
         self,
-        bert_config: BertConfig | dict[str, Any],
+        bert_config: Mapping[str, Any],
         scope: str,
+        options: Mapping[str, Any] = types.MappingProxyType({}),
         *,
         inner: Any = None,
-        **options: Any,
+        **of_layer: Any,
     ):
         """Wraps a layer, or makes one with random weights.
 
-        `bert_config` may be a dict. `options` are `self.options`, and name,
-        dtype and trainable of keras.layers.Layer.
+        `of_layer` are name, dtype and trainable of keras.layers.Layer.
         """
-        own = {k: options.pop(k, x) for k, x in self._DEFAULTS.items()}
-        super().__init__(autocast=False, **options)
-        self.options = own
-        if isinstance(bert_config, dict):
-            bert_config = BertConfig(**bert_config)
-        self.bert_config, self.scope = bert_config, scope
+        super().__init__(autocast=False, **of_layer)
+        self.bert_config = BertConfig(**bert_config)
+        self.scope, self.options = scope, dict(options)
         make = variables.Maker(
-            stddev=bert_config.initializer_range,
+            stddev=self.bert_config.initializer_range,
             seed=0,
             dtype=self.dtype_policy,
         )
@@ -79,7 +74,7 @@ class _Wrapper(keras.layers.Layer):
         return config | {
             "bert_config": dataclasses.asdict(self.bert_config),
             "scope": self.scope,
-            **self.options,
+            "options": self.options,
         }
 
     def _dropout_seed(self, training: bool | None) -> Any:
@@ -119,8 +114,6 @@ class Embeddings(_Wrapper):
 class Block(_Wrapper):
     """One of the L layers; see layers.TransformerBlock."""
 
-    _DEFAULTS = {"left_to_right": False}
-
     def _make(self, make):
         return layers.TransformerBlock(self.scope, self.bert_config, make)
 
@@ -136,8 +129,6 @@ class Pooler(_Wrapper):
 
     That is the first position, in a left-to-right model the last real one.
     """
-
-    _DEFAULTS = {"left_to_right": False}
 
     def _make(self, make):
         size = self.bert_config.hidden_size
@@ -160,8 +151,6 @@ class BiLstm(_Wrapper):
     of each direction.
     """
 
-    _DEFAULTS = {"size": 0, "is_pooled": False}
-
     def _make(self, make):
         inputs, size = self.bert_config.hidden_size, self.options["size"]
         return lstm.BidirectionalLstm(self.scope, inputs, size, seed=0)
@@ -183,11 +172,8 @@ class Scores(_Wrapper):
     `rate`.
     """
 
-    _DEFAULTS = {"outputs": 0, "inputs": 0, "rate": 0.0}
-
     def _make(self, make):
-        outputs, inputs, rate = self.options.values()
-        return heads.ScoreHead(self.scope, outputs, inputs, make, rate=rate)
+        return heads.ScoreHead(self.scope, make=make, **self.options)
 
     def call(self, x, training=None):
         """Maps float [..., inputs] to float32 [..., outputs]."""
@@ -250,64 +236,60 @@ class _Encoder:
         """Applies the embeddings and the blocks of `bert`, a BertEncoder."""
         ids, self.mask, segments = inputs
         self.config, self._dtype = bert.config, bert.embeddings.dtype_policy
-        self.is_left_to_right = bert.attention == "left_to_right"
+        self._order = {"left_to_right": bert.attention == "left_to_right"}
         embeddings = self.wrap(
-            Embeddings,
-            bert.embeddings,
-            "bert/embeddings",
-            name="embeddings",
+            Embeddings, "bert/embeddings", bert.embeddings, name="embeddings"
         )
         x, self.table = embeddings(ids, segments)
         self.states = [x]
         for i, block in enumerate(bert.blocks):
-            x = self.wrap(
-                Block,
-                block,
-                f"bert/encoder/layer_{i}",
-                name=f"layer_{i}",
-                left_to_right=self.is_left_to_right,
-            )(x, self.mask)
+            scope, name = f"bert/encoder/layer_{i}", f"layer_{i}"
+            layer = self.wrap(Block, scope, block, self._order, name=name)
+            x = layer(x, self.mask)
             self.states.append(x)
 
-    def wrap(self, wrapper: type, inner: Any, scope: str, **options) -> Any:
-        """Wraps a layer of the model."""
-        dtype = getattr(inner, "dtype_policy", self._dtype)
-        return wrapper(self.config, scope, inner=inner, dtype=dtype, **options)
-
-    def stored(
+    def wrap(
         self,
         wrapper: type,
         scope: str,
-        tensors: Mapping[str, Any],
-        **options: Any,
+        inner: Any,
+        options: Mapping[str, Any] = types.MappingProxyType({}),
+        *,
+        name: str,
     ) -> Any:
-        """Makes a layer with its weights of a checkpoint."""
-        made = wrapper(self.config, scope, dtype=self._dtype, **options)
-        own = {x.path: tensors[x.path] for x in made.inner.weights}
-        stored_weights.assign(made.inner, own, where=scope)
+        """Wraps a layer of the model, or makes one with stored weights.
+
+        Args:
+          wrapper: the class of the wrapper.
+          scope: see _Wrapper.
+          inner: the layer; or path -> weight of a checkpoint.
+          options: see _Wrapper.
+          name: name of the layer in Keras.
+        """
+        is_stored = isinstance(inner, Mapping)
+        made = wrapper(
+            dataclasses.asdict(self.config),
+            scope,
+            options,
+            inner=None if is_stored else inner,
+            dtype=getattr(inner, "dtype_policy", self._dtype),
+            name=name,
+        )
+        if is_stored:
+            own = {x.path: inner[x.path] for x in made.inner.weights}
+            stored_weights.assign(made.inner, own, where=scope)
         return made
 
-    def pool(self, pooler: Any = None, stored: Any = None) -> Any:
-        """Applies the model's pooler, or a stored one, to the last layer."""
-        options = {"name": "pooler", "left_to_right": self.is_left_to_right}
-        if pooler is None:
-            layer = self.stored(Pooler, _POOLER, stored, **options)
-        else:
-            layer = self.wrap(Pooler, pooler, _POOLER, **options)
+    def pool(self, pooler: Any) -> Any:
+        """Applies a pooler, see `wrap`, to the last layer."""
+        layer = self.wrap(Pooler, _POOLER, pooler, self._order, name="pooler")
         return layer(self.states[-1], self.mask)
 
-    def score(self, head: heads.ScoreHead, scope: str, x: Any, **options):
+    def score(self, scope: str, head: heads.ScoreHead, x: Any, name: str):
         """Applies a head."""
         outputs, inputs = head.output_weights.shape
-        return self.wrap(
-            Scores,
-            head,
-            scope,
-            outputs=outputs,
-            inputs=inputs,
-            rate=head.rate,
-            **options,
-        )(x)
+        options = {"outputs": outputs, "inputs": inputs, "rate": head.rate}
+        return self.wrap(Scores, scope, head, options, name=name)(x)
 
 
 def functional(
@@ -356,17 +338,16 @@ def functional(
     if masked_lm is not None:
         parts = [masked_lm.dense, masked_lm.layer_norm, masked_lm.output_bias]
         head = encoder.wrap(
-            MaskedLm, parts, "cls/predictions", name="masked_lm"
+            MaskedLm, "cls/predictions", parts, name="masked_lm"
         )
         outputs["masked_lm_logits"] = head(encoder.states[-1], encoder.table)
         if any(x.startswith(_NEXT_SENTENCE) for x in tensors):
             size = encoder.config.hidden_size
             options = {"outputs": 2, "inputs": size, "rate": 0.0}
-            scores = encoder.stored(
-                Scores, _NEXT_SENTENCE, tensors, name="next_sentence", **options
+            scores = encoder.wrap(
+                Scores, _NEXT_SENTENCE, tensors, options, name="next_sentence"
             )
-            pooled = encoder.pool(stored=tensors)
-            outputs["next_sentence_logits"] = scores(pooled)
+            outputs["next_sentence_logits"] = scores(encoder.pool(tensors))
     elif hasattr(model, "head"):
         logits = _scores(model, encoder)
         if is_choice:
@@ -379,7 +360,7 @@ def functional(
     else:
         outputs["sequence_output"] = encoder.states[1:][layer]
         if any(x.startswith(_POOLER) for x in tensors):
-            outputs["pooled_output"] = encoder.pool(stored=tensors)
+            outputs["pooled_output"] = encoder.pool(tensors)
     if hidden_states:
         outputs["hidden_states"] = encoder.states
     return keras.Model(inputs, outputs, name=name)
@@ -392,17 +373,11 @@ def _scores(model: Any, encoder: _Encoder) -> Any:
         model, models.QuestionAnsweringModel | models.TaggingModel
     )
     if model.bilstm is not None:
-        bilstm = encoder.wrap(
-            BiLstm,
-            model.bilstm,
-            scope,
-            name=scope,
-            size=model.bilstm_size,
-            is_pooled=not reads_positions,
-        )
+        options = {"size": model.bilstm_size, "is_pooled": not reads_positions}
+        bilstm = encoder.wrap(BiLstm, scope, model.bilstm, options, name=scope)
         x = bilstm(x, encoder.mask)
     elif not reads_positions:
         x = encoder.pool(model.bert.pooler)
     if isinstance(model, models.QuestionAnsweringModel):
-        return encoder.score(model.head, "cls/squad/", x, name="spans")
-    return encoder.score(model.head, "", x, name="classifier")
+        return encoder.score("cls/squad/", model.head, x, "spans")
+    return encoder.score("", model.head, x, "classifier")

@@ -47,7 +47,6 @@ _IDENTITIES = ("linear", "Identity")
 # As in tasks.features.feature_extraction.
 _MIN_NORM, _MIN_WEIGHT, _LOWEST = 1e-12, 1e-9, -1e9
 _FLOAT, _INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
-_BOOL = onnx.TensorProto.BOOL
 # Output -> names or sizes of its axes.
 _Outputs = Mapping[str, tuple[str | int, ...]]
 
@@ -97,7 +96,6 @@ class _Writer:
     def __init__(self, model: Any):
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
-        self._types: dict[str, int] = {}
         self._numbers = itertools.count()
         self.input_axes: tuple[str, ...] = "batch_size", "sequence_length"
         self._config = model.config
@@ -123,7 +121,6 @@ class _Writer:
         self,
         operator: str,
         *inputs: Any,
-        type: int = _FLOAT,
         name: str | None = None,
         **attributes: Any,
     ) -> str:
@@ -133,7 +130,6 @@ class _Writer:
           operator: the type of the node.
           *inputs: names of constants and of outputs of other nodes, or
             numbers.
-          type: the type of its output; onnxruntime's quantizer needs all types.
           name: the name of its output; by default a new one.
           **attributes: the attributes of the operator.
 
@@ -146,7 +142,6 @@ class _Writer:
             operator, names, [name], name=name, **attributes
         )
         self._nodes.append(node)
-        self._types[name] = type
         return name
 
     def finish(self, outputs: _Outputs) -> onnx.ModelProto:
@@ -161,11 +156,6 @@ class _Writer:
             ],
             [info(name, _FLOAT, axes) for name, axes in outputs.items()],
             list(self._constants.values()),
-            value_info=[
-                info(name, type, None)
-                for name, type in self._types.items()
-                if name not in outputs
-            ],
         )
         return helper.make_model(
             graph,
@@ -186,7 +176,7 @@ class _Writer:
         self.input_axes = batch, "num_choices", length
         scores = self._score(self._pooled(), "")  # [B * K, 1]
         shape = self.add(
-            "Shape", onnx_names.INPUTS["input_ids"], type=_INT64, start=0, end=2
+            "Shape", onnx_names.INPUTS["input_ids"], start=0, end=2
         )
         self.add("Reshape", scores, shape, name="logits")
         return {"logits": self.input_axes[:2]}
@@ -222,9 +212,8 @@ class _Writer:
         )
         shape = self.add(
             "Concat",
-            self.add("Shape", onnx_names.INPUTS["input_ids"], type=_INT64),
+            self.add("Shape", onnx_names.INPUTS["input_ids"]),
             [config.vocab_size],
-            type=_INT64,
             axis=0,
         )
         self.add("Reshape", x, shape, name="logits")
@@ -236,10 +225,10 @@ class _Writer:
         modules: sentence_modules.SentenceModules | None,
     ) -> _Outputs:
         """Adds the states of tokens [B, S, H], and the vectors of texts."""
-        x = self._encode(num_layers, name="last_hidden_state")
-        size = self._config.hidden_size
+        x, size = self._encode(num_layers), self._config.hidden_size
+        name = self.add("Identity", x, name="last_hidden_state")
         outputs: dict[str, tuple[str | int, ...]] = {
-            x: (*self.input_axes, size)
+            name: (*self.input_axes, size)
         }
         if modules and modules.pooling != sentence_modules.NO_POOLING:
             self._vectors(x, modules, name="sentence_embedding")
@@ -272,25 +261,20 @@ class _Writer:
                 self.add(
                     "Concat",
                     [-1],
-                    self.add("Shape", name, type=_INT64, start=2, end=3),
-                    type=_INT64,
+                    self.add("Shape", name, start=2, end=3),
                     axis=0,
                 ),
-                type=_INT64,
             )
             for feature, name in onnx_names.INPUTS.items()
         }
 
-    def _encode(
-        self, num_layers: int | None = None, name: str | None = None
-    ) -> str:
+    def _encode(self, num_layers: int | None = None) -> str:
         """Adds the states after some layers, [B, S, H]."""
         if num_layers is None:
             num_layers = self._config.num_hidden_layers
         x = self._embeddings()
         for layer in range(num_layers):
-            is_last = layer == num_layers - 1
-            x = self._block(layer, x, x, name=name if is_last else None)
+            x = self._block(layer, x, x)
         return x
 
     def _pooled(self) -> str:
@@ -308,10 +292,10 @@ class _Writer:
     def _last_real(self, states: str) -> str:
         """Adds the states of the last real tokens, [B, 1, H]."""
         mask = self._features["input_mask"]
-        length = self.add("ReduceSum", mask, [1], type=_INT64, keepdims=1)
-        last = self.add("Sub", length, 1, type=_INT64)
-        last = self.add("Max", last, 0, type=_INT64)
-        last = self.add("Unsqueeze", last, [2], type=_INT64)
+        length = self.add("ReduceSum", mask, [1], keepdims=1)
+        last = self.add("Sub", length, 1)
+        last = self.add("Max", last, 0)
+        last = self.add("Unsqueeze", last, [2])
         return self.add("GatherND", states, last, batch_dims=1)
 
     def _embeddings(self) -> str:
@@ -326,15 +310,13 @@ class _Writer:
             "Slice",
             self._weight(f"{path}/position_embeddings"),
             [0],
-            self.add("Shape", ids, type=_INT64, start=1, end=2),
+            self.add("Shape", ids, start=1, end=2),
             [0],
         )
         x = self.add("Add", self.add("Add", words, types), positions)
         return self._layer_norm(x, f"{path}/LayerNorm")
 
-    def _block(
-        self, layer: int, x: str, memory: str, name: str | None = None
-    ) -> str:
+    def _block(self, layer: int, x: str, memory: str) -> str:
         """Adds a layer for the positions x, which read those of memory."""
         path = f"bert/encoder/layer_{layer}"
         context = self._attend(x, memory, f"{path}/attention/self")
@@ -346,7 +328,7 @@ class _Writer:
         )
         y = self._dense(y, f"{path}/output/dense")
         x = self.add("Add", y, x)
-        return self._layer_norm(x, f"{path}/output/LayerNorm", name=name)
+        return self._layer_norm(x, f"{path}/output/LayerNorm")
 
     def _attend(self, x: str, memory: str, path: str) -> str:
         """Adds what the heads read: [B, Q, H] of [B, Q, H] and [B, S, H]."""
@@ -370,16 +352,16 @@ class _Writer:
     def _bias(self) -> str:
         """What hides padding, [B, 1, 1, S]."""
         mask = self._features["input_mask"]
-        mask = self.add("Unsqueeze", mask, [1, 2], type=_INT64)
-        is_real = self.add("Greater", mask, 0, type=_BOOL)
+        mask = self.add("Unsqueeze", mask, [1, 2])
+        is_real = self.add("Greater", mask, 0)
         return self.add("Where", is_real, 0.0, layers.HIDDEN_BIAS)
 
     @functools.cached_property
     def _square_bias(self) -> str:
         """The same for each position, [B, 1, S, S]; onnxruntime needs all."""
         ids = self._features["input_ids"]
-        length = self.add("Shape", ids, type=_INT64, start=1, end=2)
-        shape = self.add("Concat", [1, 1], length, [1], type=_INT64, axis=0)
+        length = self.add("Shape", ids, start=1, end=2)
+        shape = self.add("Concat", [1, 1], length, [1], axis=0)
         return self.add("Expand", self._bias, shape)
 
     # Vectors of texts: the formulas of tasks.features.feature_extraction.
@@ -415,14 +397,11 @@ class _Writer:
         mask = self.add("Cast", mask, to=_FLOAT)
         weights = self.add("Unsqueeze", mask, [2])  # [B, S, 1]
         if pooling == "max":
-            is_real = self.add("Cast", weights, type=_BOOL, to=_BOOL)
+            is_real = self.add("Cast", weights, to=onnx.TensorProto.BOOL)
             x = self.add("Where", is_real, x, _LOWEST)
             return self.add("ReduceMax", x, [1], keepdims=0)
         if pooling == "weightedmean":
-            shape = self.add("Shape", weights, type=_INT64)
-            one = helper.make_tensor("one", _FLOAT, [1], [1.0])
-            ones = self.add("ConstantOfShape", shape, value=one)
-            position = self.add("CumSum", ones, 1)
+            position = self.add("CumSum", weights, 1)  # Of the real tokens.
             weights = self.add("Mul", weights, position)
         total = self.add("ReduceSum", weights, [1], keepdims=0)
         total = self.add("Max", total, _MIN_WEIGHT)
@@ -451,13 +430,12 @@ class _Writer:
         operator, attributes = _ACTIVATIONS[activation]
         return self.add(operator, x, **attributes)
 
-    def _layer_norm(self, x: str, path: str, name: str | None = None) -> str:
+    def _layer_norm(self, x: str, path: str) -> str:
         return self.add(
             "LayerNormalization",
             x,
             self._weight(f"{path}/gamma"),
             self._weight(f"{path}/beta"),
-            name=name,
             axis=-1,
             epsilon=LAYER_NORM_EPSILON,
         )

@@ -78,7 +78,8 @@ def _write(model: onnx.ModelProto, path: str, precision: str) -> None:
     if precision == "float32":
         onnx.save(model, path)
         return
-    # The graph has the types that the quantizer would otherwise ask for.
+    # The quantizer needs all types.
+    model = onnx.shape_inference.infer_shapes(model)
     quant_utils.add_pre_process_metadata(model)
     # A scale for each column of a matrix halves the error. Weights of 7 bits,
     # because sums of 8 bits overflow on processors without VNNI.

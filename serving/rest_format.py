@@ -16,6 +16,7 @@ of the request, with "", 0 or, of places in a text, -1.
 
 import base64
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
@@ -142,33 +143,32 @@ def _type_of(spec: served_model.Spec) -> Any:
 def _array(name: str, values: Any, spec: served_model.Spec) -> np.ndarray:
     """Converts nested lists to an array of the shape of an input."""
     try:
-        cells = [msgspec.convert(values, _type_of(spec))]
+        rows = msgspec.convert(values, _type_of(spec))
     except msgspec.ValidationError as error:
         place = _PLACE.search(str(error))
         where = f"row {place[1]}: " if place and place[1] else ""
         line = _PLACE.sub("", str(error)).replace("`object`", "`{b64}`")
         raise errors.InputError(f"{name}: {where}{line}") from error
-    expected, shape = [None, *spec.shape], list[int]()
-    for _ in expected:
-        sizes = [len(x) for x in cells]
-        if len(set(sizes)) > 1:
-            number = next(i for i, x in enumerate(sizes) if x != sizes[0])
-            row = number * shape[0] // len(cells)
-            raise errors.InputError(
-                f"{name}: row {row}: the lists differ in length: "
-                f"{sizes[number]}, that of row 0 {sizes[0]}"
-            )
-        shape.append(max(sizes, default=0))
-        cells = [x for values in cells for x in values]
-    if any(n not in (None, x) for n, x in zip(expected, shape, strict=True)):
+    # Lists that differ in length stay lists in the array.
+    array, expected = np.array(rows, object), [None, *spec.shape]
+    if rows and array.ndim != len(expected):
+        shapes = [np.array(row, object).shape for row in rows]
+        row = next((i for i, x in enumerate(shapes) if x != shapes[0]), 0)
+        raise errors.InputError(
+            f"{name}: row {row}: the lists differ in length, or from those of "
+            "row 0"
+        )
+    pairs = zip(expected, array.shape, strict=False)
+    if any(n not in (None, size) for n, size in pairs):
+        shape = list(array.shape)
         raise errors.InputError(
             f"{name}: has the shape {shape}, not {expected}"
         )
-    if spec.dtype == object:
-        cells = [x.encode() if isinstance(x, str) else x.b64 for x in cells]
-    array = np.empty(len(cells), spec.dtype)
-    array[:] = cells
-    return array.reshape(shape)
+    if spec.dtype != object:
+        return array.astype(spec.dtype)
+    return np.frompyfunc(
+        lambda x: x.encode() if isinstance(x, str) else x.b64, 1, 1
+    )(array)
 
 
 def response(
@@ -186,19 +186,42 @@ def response(
     """
     names = list(rows[0])
     if by_row:
-        values = [*rows]
-        if len(names) == 1:
-            values = [row[names[0]] for row in rows]
+        values = [*rows] if len(names) > 1 else [row[names[0]] for row in rows]
         return b'{"predictions": %s}' % _list(values)
-    columns = {}
-    for name in names:
-        spec, values = outputs[name], [row[name] for row in rows]
-        fill = "" if spec.dtype == object else spec.fill
-        columns[name] = _list(_padded(values, fill))
+    columns = {
+        name: _column([row[name] for row in rows], outputs[name])
+        for name in names
+    }
     if len(columns) == 1:
         return b'{"outputs": %s}' % columns[names[0]]
     named = [b"%s: %s" % (_encoded(key), x) for key, x in columns.items()]
     return b'{"outputs": {%s}}' % b", ".join(named)
+
+
+def _column(values: list, spec: served_model.Spec) -> bytes:
+    """Returns the JSON of a column, with lists of one length at each depth."""
+    shapes = {getattr(x, "shape", None) for x in values}
+    if len(shapes) > 1 or None in shapes:
+        values = [_listed(x) if hasattr(x, "dtype") else x for x in values]
+        fill = "" if spec.dtype == object else spec.fill
+        values = _padded(values, _sizes(values), fill)
+    return _list(values)
+
+
+def _sizes(value: Any) -> list[int]:
+    """Returns the length of the longest list at each depth."""
+    if not isinstance(value, list):
+        return []
+    inner = itertools.zip_longest(*map(_sizes, value), fillvalue=0)
+    return [len(value), *map(max, inner)]
+
+
+def _padded(value: Any, sizes: list[int], fill: Any) -> Any:
+    if not sizes:
+        return value
+    size, *inner = sizes
+    blanks: list[Any] = [[] if inner else fill] * (size - len(value))
+    return [_padded(x, inner, fill) for x in value + blanks]
 
 
 def _list(values: Sequence[Any]) -> bytes:
@@ -228,26 +251,3 @@ def _texts(values: Any) -> Any:
         return values.decode("utf-8")
     except UnicodeDecodeError:
         return {"b64": base64.b64encode(values).decode("ascii")}
-
-
-def _padded(values: list, fill: Any) -> list:
-    """Returns rows whose lists have one length at each depth."""
-    if hasattr(values[0], "dtype"):
-        if len({x.shape for x in values}) == 1:
-            return values
-        values = [_listed(x) for x in values]
-    if not isinstance(values[0], list):
-        return values
-    cells = [x for value in values for x in value]
-    inner = iter(_padded(cells, fill) if cells else [])
-    size = max(map(len, values))
-    rows = [[next(inner) for _ in value] for value in values]
-    nothing = next((_blank(x, fill) for row in rows for x in row), fill)
-    return [row + [nothing] * (size - len(row)) for row in rows]
-
-
-def _blank(value: Any, fill: Any) -> Any:
-    """Returns a value whose leaves are `fill`."""
-    if isinstance(value, list):
-        return [_blank(x, fill) for x in value]
-    return fill
