@@ -119,7 +119,7 @@ def main(config: ServeConfig) -> None:
         _part(config, servable.Batching), threads_per_batch=_threads(config)
     )
     servables = servable.open_all(config.models, engine, batching)
-    logging.info("engine: %s", engine.name)
+    logging.info("engine: %s", config.engine)
     watch = None
     if config.version_poll_seconds:
         watch = versions.Watch(

@@ -133,11 +133,10 @@ class Model:
 
     def __repr__(self) -> str:
         """Names the model, its task, its labels and its size."""
-        config, labels = self._opened.setup.config, ""
-        if self.labels:
-            labels = f", labels {errors.listed(self.labels)}"
+        config = self._opened.setup.config
+        labels = self.labels and f", labels {errors.listed(self.labels)}"
         return (
-            f"<{self.task} model of {self._opened.path}{labels}: "
+            f"<{self.task} model of {self._opened.path}{labels or ''}: "
             f"{config.num_hidden_layers} layers, H={config.hidden_size}, "
             f"V={config.vocab_size}, max_seq_length={self.max_seq_length}>"
         )

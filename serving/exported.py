@@ -27,6 +27,12 @@ HUB_NAMES = {
     "input_mask": "input_mask",
     "segment_ids": "input_type_ids",
 }
+# Feature of our models -> input of an ONNX graph, as transformers names it.
+ONNX_NAMES = {
+    "input_ids": "input_ids",
+    "input_mask": "attention_mask",
+    "segment_ids": "token_type_ids",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +67,7 @@ def read_setup(directory: str) -> predictors.Setup:
         raise errors.InputError(f"{directory}: {missing} is missing")
     scores = None
     if file_system.exists(os.path.join(directory, task_files.CRF)):
-        # Imports Keras.
+        import foundation.tensorflow_setup  # noqa: F401
         from tasks.ner import tagging
 
         scores = tagging.read_crf(description.labels or (), directory)
@@ -172,7 +178,7 @@ def write(
     atomic.write_text(os.path.join(directory, "README.md"), text)
 
 
-class Model:
+class Model(served_model.Model):
     """See served_model.Model."""
 
     def __init__(
@@ -189,14 +195,13 @@ class Model:
             masked LM, with masked_lm_positions [B, P], to logits [B, P, V].
           outputs: name -> form of an output.
         """
-        self.task: str | None = setup.task
-        self.max_seq_length: int | None = setup.max_seq_length
+        self.task, self.max_seq_length = setup.task, setup.max_seq_length
         self._config, self._run = setup.config, run
         self._predictor = predictor = predictors.of_batches(setup, run)
         forms = {"endings": served_model.TEXTS}
         axes = (None,) * (2 if predictor.has_sequences else 1)
         ids = Spec(axes, np.dtype("i4"))
-        self.signatures: Mapping[str, Signature] = {
+        self.signatures = {
             served_model.DEFAULT_SIGNATURE: Signature(
                 {x: forms.get(x, served_model.TEXT) for x in predictor.inputs},
                 predictor.outputs,
@@ -213,9 +218,9 @@ class Model:
             self._refuse(features)
             return served_model.rows(self._run(features))
         columns = [_decoded(inputs[name]) for name in self._predictor.inputs]
-        items = columns[0]
-        if len(columns) > 1:
-            items = list(zip(*columns, strict=True))
+        items = list(zip(*columns, strict=True))
+        if len(columns) == 1:
+            items = columns[0]
         results = self._predictor.predict(items)
         return [self._predictor.row(x) for x in results]
 
@@ -233,11 +238,10 @@ class Model:
                     f"{hub}: has the shape {list(values.shape)}; all need the "
                     f"same, with 1 to {longest} ids in a row"
                 )
-            bad = np.argwhere((values < 0) | (values >= count))
-            if len(bad):
+            for bad in np.argwhere((values < 0) | (values >= count)):
                 raise errors.InputError(
-                    f"{hub}: row {bad[0][0]}: {values[tuple(bad[0])]} is not "
-                    f"from 0 to {count - 1}"
+                    f"{hub}: row {bad[0]}: {values[tuple(bad)]} is not from 0 "
+                    f"to {count - 1}"
                 )
 
 

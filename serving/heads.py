@@ -25,7 +25,7 @@ class MaskedLmHead(Head):
         self, model: keras.Model, features: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Returns float32 [B, S, V], or [B, P, V] of masked_lm_positions."""
-        return {"mlm_logits": model(features).masked_lm_logits}
+        return {"logits": model(features).masked_lm_logits}
 
 
 class EmbeddingHead(feature_heads.LayersHead):
@@ -36,4 +36,4 @@ class EmbeddingHead(feature_heads.LayersHead):
     ) -> dict[str, Any]:
         """Returns float32 [B, size]."""
         (embedding,) = super().predict(model, features).values()
-        return {"embedding": embedding}
+        return {"sentence_embedding": embedding}

@@ -98,13 +98,6 @@ class Embeddings(_Wrapper):
 
     def call(self, input_ids, segment_ids, training=None):
         """Maps int32 [B, S] to float [B, S, H] and [V, H]."""
-        longest = self.bert_config.max_position_embeddings
-        length = input_ids.shape[1]
-        if length is not None and length > longest:
-            raise errors.InputError(
-                f"sequences of {length} tokens are longer than the model's "
-                f"max_position_embeddings {longest}"
-            )
         seed = self._dropout_seed(training)
         x = self.inner(input_ids, segment_ids, None, seed)
         return x, ops.convert_to_tensor(self.inner.word_embeddings)

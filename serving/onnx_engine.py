@@ -5,7 +5,6 @@ masked LMs import TensorFlow, because their tasks do.
 """
 
 import functools
-import importlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -14,17 +13,17 @@ import numpy as np
 import onnxruntime
 
 from foundation import errors, file_system
-from serving import exported, onnx_names, predictors, served_model
+from serving import exported, served_directories, served_model
 from serving.served_model import Spec
 
+_FILE = served_directories.FILES["onnxruntime"]
 # Tokens whose logits of words are computed together: 125 MB for 30,522 words.
 _WORD_TOKENS = 1024
 
 
 def make(threads: int = 0) -> served_model.Engine:
     """Returns the engine; `threads` compute a batch, 0 is all cores."""
-    load = functools.partial(_load, threads=threads)
-    return served_model.Engine("onnxruntime", onnx_names.MODEL, load)
+    return served_model.Engine(_FILE, functools.partial(_load, threads=threads))
 
 
 def _load(directory: str, threads: int) -> exported.Model:
@@ -33,12 +32,8 @@ def _load(directory: str, threads: int) -> exported.Model:
     Raises:
       InputError: a file is missing or damaged.
     """
-    description = exported.read_description(directory)
-    kind = predictors.PREDICTORS.get(description.task if description else "")
-    if kind is not None and kind.imports_keras:
-        importlib.import_module("foundation.tensorflow_setup")
     setup = exported.read_setup(directory)
-    session = _open_session(os.path.join(directory, onnx_names.MODEL), threads)
+    session = _open_session(os.path.join(directory, _FILE), threads)
     outputs = {
         info.name: Spec(
             tuple(n if isinstance(n, int) else None for n in info.shape[1:]),
@@ -47,23 +42,21 @@ def _load(directory: str, threads: int) -> exported.Model:
         for info in session.get_outputs()
         if info.name != "last_hidden_state"
     }
-    names = predictors.PREDICTORS[setup.task].onnx_outputs
 
     def compute(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         inputs = {
             theirs: features[name].astype(np.int64)
-            for name, theirs in onnx_names.INPUTS.items()
+            for name, theirs in exported.ONNX_NAMES.items()
         }
-        values = session.run(list(outputs), inputs)
-        return dict(zip(specs, values, strict=True))
+        values = session.run([*outputs], inputs)
+        return dict(zip(outputs, values, strict=True))
 
     def run(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if "masked_lm_positions" not in features:
             return compute(features)
         return _at_masks(compute, features)
 
-    specs = {names.get(name, name): x for name, x in outputs.items()}
-    return exported.Model(setup, run, specs)
+    return exported.Model(setup, run, outputs)
 
 
 def _at_masks(
@@ -77,7 +70,7 @@ def _at_masks(
         (logits,) = compute(rows).values()
         positions = rows["masked_lm_positions"][..., None]
         parts.append(np.take_along_axis(logits, positions, axis=1))
-    return {"mlm_logits": np.concatenate(parts)}
+    return {"logits": np.concatenate(parts)}
 
 
 def _open_session(path: str, threads: int) -> onnxruntime.InferenceSession:

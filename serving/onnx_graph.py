@@ -27,7 +27,7 @@ from onnx import helper, numpy_helper
 from foundation import errors
 from modeling import encoder, layers, models
 from modeling.config import LAYER_NORM_EPSILON
-from serving import onnx_names
+from serving import exported
 from weights import sentence_modules
 
 _OPSET = 23  # The first with Attention.
@@ -152,7 +152,7 @@ class _Writer:
             "bert",
             [
                 info(name, _INT64, self.input_axes)
-                for name in onnx_names.INPUTS.values()
+                for name in exported.ONNX_NAMES.values()
             ],
             [info(name, _FLOAT, axes) for name, axes in outputs.items()],
             list(self._constants.values()),
@@ -176,7 +176,7 @@ class _Writer:
         self.input_axes = batch, "num_choices", length
         scores = self._score(self._pooled(), "")  # [B * K, 1]
         shape = self.add(
-            "Shape", onnx_names.INPUTS["input_ids"], start=0, end=2
+            "Shape", exported.ONNX_NAMES["input_ids"], start=0, end=2
         )
         self.add("Reshape", scores, shape, name="logits")
         return {"logits": self.input_axes[:2]}
@@ -212,7 +212,7 @@ class _Writer:
         )
         shape = self.add(
             "Concat",
-            self.add("Shape", onnx_names.INPUTS["input_ids"]),
+            self.add("Shape", exported.ONNX_NAMES["input_ids"]),
             [config.vocab_size],
             axis=0,
         )
@@ -253,7 +253,7 @@ class _Writer:
     def _features(self) -> dict[str, str]:
         """The inputs as [B, S]; those of choices follow each other."""
         if len(self.input_axes) == 2:
-            return onnx_names.INPUTS
+            return exported.ONNX_NAMES
         return {
             feature: self.add(
                 "Reshape",
@@ -265,7 +265,7 @@ class _Writer:
                     axis=0,
                 ),
             )
-            for feature, name in onnx_names.INPUTS.items()
+            for feature, name in exported.ONNX_NAMES.items()
         }
 
     def _encode(self, num_layers: int | None = None) -> str:

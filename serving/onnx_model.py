@@ -23,9 +23,10 @@ from onnxruntime import quantization
 from onnxruntime.quantization import quant_utils
 
 from foundation import atomic, errors
-from serving import exported, onnx_graph, onnx_names
+from serving import exported, onnx_graph, served_directories
 from serving.opened_model import OpenedModel
 
+_FILE = served_directories.FILES["onnxruntime"]
 # Of the largest logit, at least of 1; rounding alone gives 1e-6.
 _FLOAT_BOUND = 1e-4
 # Root mean square relative to the outputs'. Real models have 0.15; more than
@@ -54,7 +55,7 @@ def save(opened: OpenedModel, directory: str, *, precision: str) -> None:
     model = onnx_graph.make(opened.model, **options)
     with atomic.replacing_folder(directory) as temporary:
         os.makedirs(temporary, exist_ok=True)
-        path = os.path.join(temporary, onnx_names.MODEL)
+        path = os.path.join(temporary, _FILE)
         _write(model, path, precision)
         _check(opened, path, precision)
         outputs = [f"`{x.name}` [{_axes(x)}]" for x in model.graph.output]
@@ -108,12 +109,10 @@ def _check(opened: OpenedModel, path: str, precision: str) -> None:
     session = onnxruntime.InferenceSession(
         path, providers=["CPUExecutionProvider"]
     )
-    theirs = {x: name for name, x in opened.predictor.onnx_outputs.items()}
-    names = [theirs.get(name, name) for name in wanted]
     written = session.run(
-        names,
+        [*wanted],
         {
-            onnx_names.INPUTS[name]: x.astype(np.int64)
+            exported.ONNX_NAMES[name]: x.astype(np.int64)
             for name, x in features.items()
         },
     )
@@ -125,7 +124,7 @@ def _check(opened: OpenedModel, path: str, precision: str) -> None:
     logging.info(
         "%s: the outputs in %s differ from the model's by at most %.2g, and by "
         "%.2g of their size (root mean square)",
-        onnx_names.MODEL,
+        _FILE,
         precision,
         largest,
         relative,
@@ -135,7 +134,7 @@ def _check(opened: OpenedModel, path: str, precision: str) -> None:
         is_equal = relative <= _INT8_BOUND
     if not is_equal:  # Also for NaN.
         raise errors.InputError(
-            f"--precision={precision}: the outputs of {onnx_names.MODEL} "
+            f"--precision={precision}: the outputs of {_FILE} "
             f"differ from those of {opened.path} by {largest:.2g}, "
             f"{relative:.2g} of their size, so it is not written"
         )

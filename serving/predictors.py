@@ -37,7 +37,7 @@ from serving.served_model import (
 from tasks.classification import label_kinds, tables
 from tasks.classification.settings import windows_of
 from tasks.features import extraction
-from tasks.squad import answering, decoding
+from tasks.squad import answering
 from tasks.squad import task as squad_task
 from tasks.squad.settings import AnswerSettings
 from weights import kinds, sentence_modules, task_files
@@ -191,12 +191,8 @@ class Predictor:
       encoded_item: what `features` takes a list of.
       inputs: the names of an item's parts over HTTP.
       outputs: the names of a result's parts over HTTP, and their form.
-      graph: the function of text_graphs that SavedModels contain.
       has_sequences: whether an example has several sequences.
       per_token: whether the model has outputs for each token.
-      imports_keras: whether it cannot predict without Keras.
-      onnx_outputs: name in an ONNX graph -> name in a SavedModel, where they
-        differ.
       flags: flags of commands with which they read texts as this model.
     """
 
@@ -206,11 +202,8 @@ class Predictor:
     item = encoded_item = _TEXT_OR_PAIR
     inputs: Sequence[str] = ("text",)
     outputs: Mapping[str, Spec]
-    graph: str
     has_sequences = False
     per_token = False
-    imports_keras = False
-    onnx_outputs: Mapping[str, str] = {}
     # What the tokenizer splits, and other tokenizers do not.
     _bracketed: Sequence[str] = (
         vocabulary.CLS,
@@ -304,7 +297,6 @@ class _Sentences(Predictor):
 
     tasks = tuple(_OF_LABELS)
     options = "label_names", "text_pair", "new_head"
-    graph = "sentences"
 
     def __init__(self, setup: Setup, run: Runner):
         """See Predictor."""
@@ -376,20 +368,17 @@ class _Sentences(Predictor):
 
     def predict(self, items: list) -> list:
         """Returns Classifications, Labels, or floats of a regression."""
-        logits, labels = self._output(items), self._kind.labels
-        rows = self._kind.probabilities(logits).tolist()
-        if not labels:
+        logits, kind = self._output(items), self._kind
+        rows = kind.probabilities(logits).tolist()
+        if isinstance(kind, label_kinds.Value):
             return [value for (value,) in rows]
-        found: list[Any] = []
-        for decision, row in zip(self._kind.decide(logits), rows, strict=True):
-            named = dict(zip(labels, row, strict=True))
-            if isinstance(self._kind, label_kinds.AnyOf):
-                chosen = [labels[i] for i in np.flatnonzero(decision)]
-                found.append(Labels(chosen, named))
-            else:
-                label = labels[decision[0]]
-                found.append(Classification(label, named[label], named))
-        return found
+        named = [dict(zip(kind.labels, row, strict=True)) for row in rows]
+        found = zip(kind.decide(logits), named, strict=True)
+        if isinstance(kind, label_kinds.AnyOf):
+            names = np.array(kind.labels)
+            return [Labels(names[x > 0].tolist(), row) for x, row in found]
+        labels = ((kind.text(x), row) for x, row in found)
+        return [Classification(x, row[x], row) for x, row in labels]
 
     def row(self, result: Any) -> dict[str, Any]:
         """See Predictor."""
@@ -409,7 +398,6 @@ class _MultipleChoice(Predictor):
     item = encoded_item = _CHOICE
     inputs = "context", "endings"
     outputs = {"choice": INT, "probabilities": FLOATS}
-    graph = "choices"
     has_sequences = True
 
     @classmethod
@@ -453,7 +441,6 @@ class _QuestionAnswering(Predictor):
         **{"answer": TEXT, "start": INT, "end": INT, "score": FLOAT},
         **{"answers": TEXTS, "scores": FLOATS},
     }
-    graph = "best_answers"
     per_token = True
 
     def __init__(self, setup: Setup, run: Runner):
@@ -493,18 +480,13 @@ class _QuestionAnswering(Predictor):
         """See Predictor."""
         results = []
         for entry, answers in self._answerer.answers(items, self.run):
-            start, end = entry.span or (-1, -1)
+            # Without a span, the text may be "empty".
             best = [
-                # "empty" of a question without any span.
-                (
-                    "" if x.text == decoding.NOTHING and not x.span else x.text,
-                    x.probability,
-                )
+                (x.text if x.span else "", x.probability)
                 for x in answers.entries
             ]
-            results.append(
-                Answer(entry.text, entry.probability, start, end, best)
-            )
+            span = entry.span or (-1, -1)
+            results.append(Answer(entry.text, entry.probability, *span, best))
         return results
 
     def row(self, result: Answer) -> dict[str, Any]:
@@ -528,11 +510,11 @@ class _TokenClassification(Predictor):
         **{"entity": TEXTS, "entity_type": TEXTS},
         **{"start": PLACES, "end": PLACES, "score": FLOATS},
     }
-    graph = "labels_of_tokens"
-    per_token = imports_keras = True
+    per_token = True
 
     def __init__(self, setup: Setup, run: Runner):
         """See Predictor."""
+        import foundation.tensorflow_setup  # noqa: F401
         from tasks.ner import tagger, windowing
 
         super().__init__(setup, run)
@@ -594,19 +576,19 @@ class _FillMask(Predictor):
         "words": Spec((None, None), np.dtype(object)),
         "probabilities": Spec((None, None), np.dtype("f4")),
     }
-    graph = "words_of_masks"
-    imports_keras = True
-    onnx_outputs = {"logits": "mlm_logits"}
     _bracketed = (vocabulary.CLS, vocabulary.SEP)
 
     def __init__(self, setup: Setup, run: Runner):
         """See Predictor."""
+        import foundation.tensorflow_setup  # noqa: F401
         from tasks.fill_mask import masked_words
 
         super().__init__(setup, run)
         self.flags = {}  # All positions, whatever flags say.
         self._filler = masked_words.MaskFiller(
-            self._outputs,
+            lambda batch: types.SimpleNamespace(
+                masked_lm_logits=next(iter(run(batch).values()))
+            ),
             setup.tokenizer,
             left_to_right=setup.left_to_right,
             max_length=setup.max_seq_length,
@@ -626,10 +608,6 @@ class _FillMask(Predictor):
             )
         settings = {"top_k": opened.options.top_k}
         return {"settings": settings}, heads.MaskedLmHead()
-
-    def _outputs(self, batch: Outputs) -> Any:
-        (logits,) = self.run(batch).values()
-        return types.SimpleNamespace(masked_lm_logits=logits)
 
     def predict(self, items: list) -> list[list[list[Word]]]:
         """See Predictor."""
@@ -655,8 +633,6 @@ class _SentenceEmbedding(Predictor):
 
     tasks = ("sentence_embedding",)
     options = "pooling", "layer", "normalize"
-    graph = "embeddings"
-    onnx_outputs = {"sentence_embedding": "embedding"}
 
     def __init__(self, setup: Setup, run: Runner):
         """See Predictor."""
@@ -764,9 +740,8 @@ def of_batches(setup: Setup, run: Callable[[Outputs], Outputs]) -> Predictor:
             yield {"example_index": rows, **outputs}
 
     def run_all(features: Features) -> Outputs:
-        splits = np.arange(len(features) + 1)  # One value for each row.
-        if kind.per_token:
-            splits = features.row_splits
+        rows = np.arange(len(features) + 1)  # One value for each row.
+        splits = features.row_splits if kind.per_token else rows
         return features_lib.by_token(batches(features), splits)
 
     return kind(setup, run_all)

@@ -47,11 +47,10 @@ def signatures(opened: OpenedModel) -> dict[str, Any]:
             x: tf.TensorSpec([None] * (1 + (x == "endings")), tf.string)
             for x in predictor.inputs
         }
-        function = functools.partial(
-            getattr(text_graphs, predictor.graph), opened
-        )
+        graph = text_graphs.GRAPHS[opened.setup.task]
+        function = functools.partial(graph, opened)
         found[served_model.DEFAULT_SIGNATURE] = _traced(function, of_texts)
-    if "mlm_logits" in found["serve"].structured_outputs:
+    if opened.setup.task == "fill_mask":
         positions = {"masked_lm_positions": of_ids["input_word_ids"]}
         found["serve_masks"] = _traced(serve, of_ids | positions)
     return found

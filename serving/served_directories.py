@@ -8,14 +8,13 @@ import os
 import re
 
 from foundation import atomic, errors, file_system
-from serving import onnx_names
 
 _NAME = re.compile(r"[\w.-]+")
 # Name of an engine -> the file that a directory must have.
-FILES = {"tensorflow": "saved_model.pb", "onnxruntime": onnx_names.MODEL}
+FILES = {"tensorflow": "saved_model.pb", "onnxruntime": "model.onnx"}
 _FORMATS = {
     "saved_model.pb": "",
-    onnx_names.MODEL: " with --format=onnx, for --engine=onnxruntime",
+    "model.onnx": " with --format=onnx, for --engine=onnxruntime",
 }
 
 

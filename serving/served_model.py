@@ -115,8 +115,8 @@ class Model(Protocol):
       signatures: name -> function, with DEFAULT_SIGNATURE among them.
     """
 
-    task: str | None
-    max_seq_length: int | None
+    task: str | None = None
+    max_seq_length: int | None = None
     signatures: Mapping[str, Signature]
 
     def predict(
@@ -141,12 +141,10 @@ class Engine(NamedTuple):
     """What computes models.
 
     Attributes:
-      name: a value of --engine.
       file: the name of a file that every model of the engine has.
       load: maps a directory to its model; raises InputError.
     """
 
-    name: str
     file: str
     load: Callable[[str], Model]
 

@@ -136,12 +136,12 @@ class Server:
             ["model"],
             registry=registry,
         )
-
         for name in self._servables:
-            count = functools.partial(
-                lambda name: self._servables[name].num_batches, name
+            batches.labels(name).set_function(
+                functools.partial(
+                    lambda x: self._servables[x].num_batches, name
+                )
             )
-            batches.labels(name).set_function(count)
         prometheus_client.Gauge(
             "bert_pending_requests",
             "Requests without an answer.",
@@ -409,10 +409,9 @@ class Server:
             }
             for name, model in self._servables.items()
         ]
-        environment = jinja2.Environment(autoescape=True)
-        template = environment.from_string(_PAGE.read_text(encoding="utf-8"))
+        page = _PAGE.read_text(encoding="utf-8")
         return web.Response(
-            text=template.render(models=models),
+            text=jinja2.Template(page, autoescape=True).render(models=models),
             content_type="text/html",
             headers={"Content-Security-Policy": _PAGE_POLICY},
         )

@@ -67,9 +67,7 @@ def _load(directory: str) -> served_model.Model:
     return exported.Model(setup, run, serve.signature.outputs)
 
 
-ENGINE = served_model.Engine(
-    "tensorflow", served_directories.FILES["tensorflow"], _load
-)
+ENGINE = served_model.Engine(served_directories.FILES["tensorflow"], _load)
 
 
 class _Function:
@@ -97,26 +95,17 @@ class _Function:
         try:
             outputs = self._function(**tensors)
             return {name: outputs[name].numpy() for name in sorted(outputs)}
-        except tf.errors.InvalidArgumentError as error:
+        # The line of the latter has bytes of the request that are not UTF-8.
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
             raise errors.InputError(_reason(error)) from error
-        except UnicodeDecodeError as error:
-            # TensorFlow's line has bytes of the request that are not UTF-8.
-            raise errors.InputError(
-                "the model refuses bytes of the request"
-            ) from error
 
 
-class _Foreign:
-    """A model of another program; see served_model.Model."""
-
-    task: str | None = None
-    max_seq_length: int | None = None
+class _Foreign(served_model.Model):
+    """A model of another program."""
 
     def __init__(self, functions: Mapping[str, _Function]):
         self._functions = functions
-        self.signatures: Mapping[str, Signature] = {
-            name: x.signature for name, x in functions.items()
-        }
+        self.signatures = {k: x.signature for k, x in functions.items()}
 
     def predict(
         self, signature_name: str, inputs: Mapping[str, np.ndarray]
@@ -141,8 +130,8 @@ def _has_rows(function: Any) -> bool:
     return bool(specs) and all(spec.shape.rank for spec in specs.values())
 
 
-def _reason(error: tf.errors.OpError) -> str:
+def _reason(error: Exception) -> str:
     """Returns the line of an error in the graph that says what is wrong."""
-    text = str(error.message)
+    text = str(getattr(error, "message", ""))
     match = re.search(r"assertion failed: \[(.*?)\](\s|$)", text, re.DOTALL)
     return match[1] if match else errors.reason(error)

@@ -3,8 +3,8 @@
     texts --tokens--> windows --model--> logits --> results
 
 A text that is longer than a window is cut, or divided into windows, as
-`data.sequences` does it with NumPy. Predictor.graph names the function of a
-kind of task. Its results are those of the predictor, except for answers and
+`data.sequences` does it with NumPy. GRAPHS has the function of each task. Its
+results are those of the predictor, except for answers and
 entities: here these are the best answer, as `run_squad.py --exact_answers`
 gives it, and the label of each token.
 """
@@ -298,7 +298,7 @@ def words_of_masks(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
     positions = positions.to_tensor(offset, shape=shape) - offset
     features = found.features() | {"masked_lm_positions": positions}
     # Embeddings may be padded.
-    logits = opened.logits(features)["mlm_logits"][:, :, : len(words)]
+    logits = opened.logits(features)["logits"][:, :, : len(words)]
     top_k = min(setup.settings["top_k"], len(words))
     values, best = tf.math.top_k(tf.nn.softmax(logits), top_k)
     is_mask, names = is_mask[:, :, None], tf.constant(words.tokens)
@@ -314,7 +314,8 @@ def embeddings(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
     tokenizer = opened.setup.tokenizer
     ids, longest = tokenizer.encode_graph(text), opened.setup.max_seq_length
     found = windows(tokenizer.vocabulary, ids, None, longest)
-    return opened.logits(found.features())
+    (embedding,) = opened.logits(found.features()).values()
+    return {"embedding": embedding}
 
 
 def labels_of_tokens(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
@@ -478,3 +479,14 @@ def _spans(
     order = tf.argsort(-tf.gather(scores, spans), stable=True)
     spans = tf.gather(spans, order)
     return tuple(tf.gather(x, spans) for x in (window, scores, start, end))
+
+
+# Task -> the function of its SavedModels.
+GRAPHS: dict[str, Callable[..., _Tensors]] = {
+    **dict.fromkeys(("classification", "regression", "multilabel"), sentences),
+    "multiple_choice": choices,
+    "question_answering": best_answers,
+    "token_classification": labels_of_tokens,
+    "fill_mask": words_of_masks,
+    "sentence_embedding": embeddings,
+}

@@ -201,13 +201,6 @@ def test_words_and_the_head_of_a_loaded_model_have_one_table(load, tmp_path):
     assert 11 in unused and np.any(tf.convert_to_tensor(gradient)[11])
 
 
-def test_longer_sequences_than_the_model_has_positions_are_refused(load):
-    ids = np.ones([1, 49], np.int32)
-    inputs = dict.fromkeys(keras_layers.INPUTS, ids)
-    with pytest.raises(bert.InputError, match="49 tokens.* 48"):
-        load("classification").keras_model(inputs)
-
-
 @pytest.mark.parametrize(
     "task, inputs",
     [

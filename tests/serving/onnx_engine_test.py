@@ -41,7 +41,7 @@ def test_a_damaged_model_is_refused(tiny_models, tmp_path):
 
 def test_the_flag_chooses_the_engine(monkeypatch):
     config = serve.ServeConfig(models="m", engine="onnxruntime")
-    assert serve._engine(config).name == "onnxruntime"
+    assert serve._engine(config).file == "model.onnx"
     threads = []
     monkeypatch.setattr(tensorflow_engine, "set_threads", threads.append)
     for given in ({"threads_per_batch": 3}, {}):

@@ -12,7 +12,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 from foundation import errors  # noqa: E402
 from modeling import crf, encoder, models  # noqa: E402
-from serving import onnx_graph, onnx_names  # noqa: E402
+from serving import exported, onnx_graph  # noqa: E402
 from tasks.features import heads  # noqa: E402
 from weights import sentence_modules  # noqa: E402
 
@@ -54,7 +54,7 @@ def _run(model, features, **options):
     )
     names = [output.name for output in session.get_outputs()]
     inputs = {
-        onnx_names.INPUTS[name]: x.astype(np.int64)
+        exported.ONNX_NAMES[name]: x.astype(np.int64)
         for name, x in features.items()
     }
     return dict(zip(names, session.run(names, inputs), strict=True))

@@ -16,7 +16,7 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 from modeling import models  # noqa: E402
-from serving import onnx_graph, onnx_names  # noqa: E402
+from serving import exported, onnx_graph  # noqa: E402
 from tasks.ner import tagging  # noqa: E402
 from weights import model_directory  # noqa: E402
 
@@ -59,8 +59,8 @@ def test_weights_of_8_bits_are_near(tiny_models, tmp_path, caplog, task):
         .logits({name: x.astype(np.int32) for name, x in features.items()})
         .values()
     )
-    session = onnxruntime.InferenceSession(str(folder / onnx_names.MODEL))
-    inputs = {onnx_names.INPUTS[k]: x for k, x in features.items()}
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
+    inputs = {exported.ONNX_NAMES[k]: x for k, x in features.items()}
     *_, found = session.run(None, inputs)
     error, scale = found - values, np.square(values).mean() ** 0.5
     assert 0 < np.square(error).mean() ** 0.5 < 0.5 * scale
@@ -103,7 +103,7 @@ def test_layers_after_that_of_an_embedding_are_left_out(tiny_models, tmp_path):
     )
     config = model_directory.read_config(str(tmp_path / "onnx"))
     assert config.num_hidden_layers == 1
-    graph = onnx.load(str(tmp_path / "onnx" / onnx_names.MODEL)).graph
+    graph = onnx.load(str(tmp_path / "onnx" / "model.onnx")).graph
     names = [x.name for x in graph.initializer]
     assert any("layer_0" in name for name in names)
     assert not any("layer_1" in name for name in names)
@@ -125,7 +125,7 @@ def test_other_outputs_are_refused_and_leave_the_earlier_export(
         return model
 
     exports.export(tiny_models / "regression", folder, format="onnx")
-    before = (folder / onnx_names.MODEL).read_bytes()
+    before = (folder / "model.onnx").read_bytes()
     monkeypatch.setattr(onnx_graph, "make", damaged)
     with pytest.raises(SystemExit):
         exports.export(
@@ -135,7 +135,7 @@ def test_other_outputs_are_refused_and_leave_the_earlier_export(
             precision=precision,
         )
     assert f"--precision={precision}: " in capsys.readouterr().err
-    assert (folder / onnx_names.MODEL).read_bytes() == before
+    assert (folder / "model.onnx").read_bytes() == before
     assert os.listdir(tmp_path) == ["onnx"]
 
 

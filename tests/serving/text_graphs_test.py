@@ -155,6 +155,6 @@ def test_a_row_without_real_tokens_gets_zeros(pooling, tmp_path):
     ids = tf.ones([2, 8], tf.int32)
     mask = tf.constant([[1] * 8, [0] * 8])
     features = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
-    real, empty = opened.logits(features)["embedding"]
+    real, empty = opened.logits(features)["sentence_embedding"]
     assert np.linalg.norm(real) == pytest.approx(1, abs=1e-5)
     assert not np.any(empty)

@@ -43,7 +43,7 @@ class Model:
         return [{"text": x} for x in texts]
 
 
-ENGINE = served_model.Engine("test", "model", Model)
+ENGINE = served_model.Engine("model", Model)
 
 
 def write(folder, version, is_complete=True):
