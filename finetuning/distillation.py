@@ -55,10 +55,11 @@ def open_teacher(session: sessions.Session) -> given_model.GivenModel:
             f"positions, but --max_seq_length is {flags.max_seq_length}"
         )
     kind = session.head.problem_type
-    if kind and teacher.start.problem_type not in (None, kind):
+    trained = teacher.start.settings.problem_type
+    if kind and trained not in (None, kind):
         raise errors.InputError(
-            f"{given}: has been trained for {teacher.start.problem_type}, the "
-            f"student is for {kind}"
+            f"{given}: has been trained for {trained}, the student is for "
+            f"{kind}"
         )
     labels = session.head.labels
     if labels and list(teacher.labels or labels) != list(labels):

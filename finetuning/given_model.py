@@ -155,7 +155,7 @@ def _given(
         )
     size = max(start.config.vocab_size, len(tokenizer.vocabulary))
     config = dataclasses.replace(start.config, vocab_size=size)
-    labels = start.labels
+    labels = start.settings.labels
     if unfinished_dir is not None:
         labels = journal.made_from.get("labels")
     return GivenModel(

@@ -78,8 +78,8 @@ class Session:
             devices=self.devices,
             max_seq_length=flags.max_seq_length,
             seed=seed,
-            attention=start.attention,
-            bilstm_size=start.bilstm_size,
+            attention=start.settings.attention,
+            bilstm_size=start.settings.bilstm_size,
             recompute=flags.loop.recompute,
         )
 

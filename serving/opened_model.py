@@ -97,7 +97,7 @@ class OpenedModel:
             name=path,
             config=start.config,
             tokenizer=start.tokenizer,
-            left_to_right=start.attention == "left_to_right",
+            left_to_right=start.settings.attention == "left_to_right",
             scores=self.head.constants(self.model) or None,
             **values,
         )
@@ -154,8 +154,8 @@ class OpenedModel:
             ),
             max_seq_length=max_seq_length,
             seed=0,
-            attention=start.attention,
-            bilstm_size=start.bilstm_size,
+            attention=start.settings.attention,
+            bilstm_size=start.settings.bilstm_size,
         )
         if self.new_head:
             pretrained.assign(
@@ -173,8 +173,8 @@ class OpenedModel:
         """The classes of the model, with the given names."""
         start, names = self.start, self.options.label_names
         known = task_files.ModelClasses(
-            labels=None if self.new_head else start.labels,
-            problem_type=None if self.new_head else start.problem_type,
+            labels=None if self.new_head else start.settings.labels,
+            problem_type=None if self.new_head else start.settings.problem_type,
             num_outputs=None if self.new_head else start.num_outputs,
         )
         return known.with_names(

@@ -176,8 +176,7 @@ class Server:
             self.app,
             access_log=None,
             keepalive_timeout=_IDLE_SECONDS,
-            # Of cleanup(), after _answer_last_requests.
-            shutdown_timeout=1.0,
+            shutdown_timeout=_SHUTDOWN_SECONDS,
         )
         await runner.setup()
         site = web.SockSite(runner, listener)
@@ -191,20 +190,10 @@ class Server:
             loop.remove_signal_handler(number)  # The next one ends at once.
         self._is_ending = True
         await site.stop()
-        await self._answer_last_requests(runner)
-        await runner.cleanup()
+        if runner.server and runner.server.connections:
+            await asyncio.sleep(_LAST_REQUESTS_SECONDS)
+        await runner.cleanup()  # Waits for the answers.
         logging.info("ended: %d requests are pending", self._num_requests)
-
-    async def _answer_last_requests(self, runner: web.AppRunner) -> None:
-        """Waits until no request is left and open connections had time."""
-        started = time.monotonic()
-        while (waited := time.monotonic() - started) < _SHUTDOWN_SECONDS:
-            is_open = runner.server is not None and runner.server.connections
-            if not self._num_requests and (
-                not is_open or waited > _LAST_REQUESTS_SECONDS
-            ):
-                return
-            await asyncio.sleep(0.02)
 
     @web.middleware
     async def _answer(

@@ -317,12 +317,7 @@ def with_layers(source: Source, layers: Sequence[int]) -> Source:
     """
     if not layers:
         return source
-    tensors, count = stored_weights.with_layers(source.tensors, layers)
-    if missing := [number for number in layers if number >= count]:
-        raise errors.InputError(
-            f"--init_layers: {source.path} has {count} layers, numbered from "
-            f"0; there is no layer {missing[0]}"
-        )
+    tensors = stored_weights.with_layers(source.path, source.tensors, layers)
     config = source.config
     return dataclasses.replace(
         source,

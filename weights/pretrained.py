@@ -40,11 +40,7 @@ class Start:
     Attributes:
       config: the model's hyperparameters.
       tokenizer: tokenizer for the texts of the run.
-      attention: see modeling.encoder.
-      bilstm_size: size of the BiLSTM under the head; 0 without one.
-      labels: the classes that the weights were trained for, or None if unknown.
-      problem_type: the kind of classification as transformers calls it, or
-        None.
+      settings: what config.json beside the weights says besides.
       num_outputs: number of outputs of the weights' classifier; None without
         one.
       init_checkpoint: the path of the weights; None for random weights.
@@ -54,10 +50,7 @@ class Start:
 
     config: BertConfig
     tokenizer: plain_wordpiece.PlainTokenizer
-    attention: str
-    bilstm_size: int
-    labels: Sequence[str] | None
-    problem_type: str | None
+    settings: model_directory.Settings
     init_checkpoint: str | None
     init_layers: Sequence[int] = ()
     num_outputs: int | None = None
@@ -126,16 +119,13 @@ def open_start(
     where = f"--vocab_file={vocab_file}" if vocab_file else str(directory)
     check_vocabulary(config.vocab_size, len(tokenizer.vocabulary), where)
     settings = source.settings if source else model_directory.Settings()
-    if bilstm_size is None:
-        bilstm_size = settings.bilstm_size
+    if bilstm_size is not None:
+        settings = dataclasses.replace(settings, bilstm_size=bilstm_size)
     scores = source.tensors.get("output_weights") if source else None
     return Start(
         config=config,
         tokenizer=tokenizer,
-        attention=settings.attention,
-        bilstm_size=bilstm_size,
-        labels=settings.labels,
-        problem_type=settings.problem_type,
+        settings=settings,
         init_checkpoint=source.path if source else None,
         init_layers=init_layers,
         num_outputs=scores.shape[0] if scores and scores.shape else None,
@@ -213,7 +203,7 @@ def load_masked_lm(
     )
     model = models.PretrainingModel(
         start.config,
-        attention=start.attention,
+        attention=start.settings.attention,
         next_sentence=False,
         dtype=dtype,
     )

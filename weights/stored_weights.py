@@ -285,28 +285,32 @@ class Matched(NamedTuple):
 
 
 def with_layers(
-    tensors: Mapping[str, StoredTensor], layers: Sequence[int]
-) -> tuple[dict[str, StoredTensor], int]:
+    where: str, tensors: Mapping[str, StoredTensor], layers: Sequence[int]
+) -> dict[str, StoredTensor]:
     """Returns the tensors of some layers, renumbered, and of no layer.
 
     Args:
+      where: the file.
       tensors: our path -> tensor.
       layers: numbers of layers; the first becomes layer 0.
 
-    Returns:
-      The tensors, and the number of all layers.
+    Raises:
+      InputError: there is no such layer.
     """
-    numbers = {path: _NUMBER.search(path) for path in tensors}
-    count = 1 + max((int(x[0]) for x in numbers.values() if x), default=-1)
-    found: dict[str, StoredTensor] = {}
-    for path, tensor in tensors.items():
-        number = numbers[path]
-        if number is None:
-            found[path] = tensor
-        elif int(number[0]) in layers:
-            new = str(layers.index(int(number[0])))
-            found[_NUMBER.sub(new, path)] = tensor
-    return found, count
+    found = {path: _NUMBER.search(path) for path in tensors}
+    numbers = {path: int(x[0]) for path, x in found.items() if x}
+    count = 1 + max(numbers.values(), default=-1)
+    if missing := [number for number in layers if number >= count]:
+        raise errors.InputError(
+            f"--init_layers: {where} has {count} layers, numbered from 0; "
+            f"there is no layer {missing[0]}"
+        )
+    places = {number: str(place) for place, number in enumerate(layers)}
+    return {
+        _NUMBER.sub(places.get(numbers.get(path, -1), ""), path): tensor
+        for path, tensor in tensors.items()
+        if path not in numbers or numbers[path] in layers
+    }
 
 
 class Report(NamedTuple):

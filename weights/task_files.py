@@ -60,9 +60,8 @@ class ModelClasses:
         if labels and len(labels) != self.count:
             return f"the head has {self.count} outputs, not {len(labels)}"
         label = errors.repeated(labels)
-        if label is None:
-            return None
-        return f"{label!r} is the name of several classes"
+        is_fine = label is None
+        return None if is_fine else f"{label!r} is the name of several classes"
 
     def check(self, *, can_be_named: bool = True) -> None:
         """Refuses labels that cannot be those of the model's outputs.

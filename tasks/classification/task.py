@@ -49,7 +49,7 @@ class Classification(labels.LabelTask):
         names = flags.label_names
         self._known = task_files.ModelClasses(
             labels=model.labels,
-            problem_type=start.problem_type,
+            problem_type=start.settings.problem_type,
             num_outputs=None if model.unfinished_dir else start.num_outputs,
         ).with_names(
             names and [name.strip() for name in names.split(",")],

@@ -65,7 +65,7 @@ def extract(flags: ExtractFlags) -> None:
         model.config,
         devices=opened,
         max_seq_length=max_seq_length,
-        attention=model.start.attention,
+        attention=model.start.settings.attention,
     )
     encoder.load(model.weights, model.tokenizer)
     examples = extraction.read(lines)

@@ -43,13 +43,13 @@ def open_start(directory, **options):
 
 
 def test_two_classes_without_names_are_numbered(directory):
-    assert open_start(directory).labels == ["LABEL_0", "LABEL_1"]
+    assert open_start(directory).settings.labels == ["LABEL_0", "LABEL_1"]
     path = directory / "config.json"
     values = json.loads(path.read_text())
     path.write_text(json.dumps({**values, "architectures": ["BertModel"]}))
-    assert open_start(directory).labels is None
+    assert open_start(directory).settings.labels is None
     path.write_text(json.dumps({**values, "id2label": {"0": "a", "1": "b"}}))
-    assert open_start(directory).labels == ["a", "b"]
+    assert open_start(directory).settings.labels == ["a", "b"]
 
 
 @pytest.mark.parametrize(
