@@ -102,11 +102,6 @@ def check_folder(directory: str) -> None:
         raise errors.InputError(
             f"--output_dir={directory}: exists and is no exported model"
         )
-    if os.path.ismount(directory):
-        raise errors.InputError(
-            f"--output_dir={directory}: a mount point cannot be replaced; name "
-            "a directory in it"
-        )
 
 
 def write(

@@ -168,7 +168,9 @@ class _Writer:
     def classifier(self) -> _Outputs:
         """Adds a classifier's logits [B, C]."""
         self._score(self._pooled(), "", name="logits")
-        return {"logits": (self.input_axes[0], self._count(""))}
+        return {
+            "logits": (self.input_axes[0], len(self._values["output_bias"]))
+        }
 
     def multiple_choice(self) -> _Outputs:
         """Adds the logits of choices [B, K]."""
@@ -192,7 +194,7 @@ class _Writer:
     def tagger(self) -> _Outputs:
         """Adds the logits of tags [B, S, C]."""
         self._score(self._encode(), "", name="logits")
-        return {"logits": (*self.input_axes, self._count(""))}
+        return {"logits": (*self.input_axes, len(self._values["output_bias"]))}
 
     def masked_lm(self) -> _Outputs:
         """Adds the logits of words [B, S, V]."""
@@ -243,9 +245,6 @@ class _Writer:
         bias = self._weight(f"{scope}output_bias")
         x = self.add("MatMul", x, kernel)
         return self.add("Add", x, bias, name=name)
-
-    def _count(self, scope: str) -> int:
-        return len(self._values[f"{scope}output_bias"])
 
     # The encoder.
 

@@ -144,9 +144,7 @@ def _random_features(opened: OpenedModel) -> dict[str, np.ndarray]:
     """Returns rows of random tokens with padding, [B, S] or [B, K, S]."""
     random = np.random.default_rng(0)
     length = min(_CHECKED_LENGTH, opened.setup.max_seq_length)
-    shape = [_CHECKED_ROWS, length]
-    if opened.predictor.has_sequences:
-        shape.insert(1, 2)
+    shape = [_CHECKED_ROWS, *[2] * opened.predictor.has_sequences, length]
     lengths = random.integers(1, length + 1, shape[:-1])
     lengths.flat[0] = length
     mask = (np.arange(length) < lengths[..., None]).astype(np.int32)

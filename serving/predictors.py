@@ -127,8 +127,9 @@ class Item(NamedTuple):
             try:
                 msgspec.convert(x, self.type)
             except msgspec.ValidationError as error:
-                line = f"{shown(x)} is not {self.name}"
-                raise errors.InputError(line) from error
+                raise errors.InputError(
+                    f"{shown(x)} is not {self.name}"
+                ) from error
         return inputs
 
 
@@ -204,12 +205,6 @@ class Predictor:
     outputs: Mapping[str, Spec]
     has_sequences = False
     per_token = False
-    # What the tokenizer splits, and other tokenizers do not.
-    _bracketed: Sequence[str] = (
-        vocabulary.CLS,
-        vocabulary.SEP,
-        vocabulary.MASK,
-    )
 
     def __init__(self, setup: Setup, run: Runner):
         """Takes what is known of a model, and what computes it."""
@@ -265,7 +260,9 @@ class Predictor:
                 f"{self.setup.name}: a text, perhaps several, has more than "
                 f"{limit} and is cut"
             )
-        for token in self._bracketed:
+        # What the tokenizer splits, and other tokenizers do not.
+        special = {vocabulary.CLS, vocabulary.SEP, vocabulary.MASK}
+        for token in special.difference(self.tokenizer.vocabulary.added):
             if any(token in text for text in itertools.chain(first, second)):
                 errors.warn_once(
                     f"{self.setup.name}: a text, perhaps several, contains "
@@ -576,7 +573,6 @@ class _FillMask(Predictor):
         "words": Spec((None, None), np.dtype(object)),
         "probabilities": Spec((None, None), np.dtype("f4")),
     }
-    _bracketed = (vocabulary.CLS, vocabulary.SEP)
 
     def __init__(self, setup: Setup, run: Runner):
         """See Predictor."""

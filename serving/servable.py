@@ -21,7 +21,6 @@ import functools
 import itertools
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -169,7 +168,6 @@ class Servable:
         Raises:
           InputError: a model of this project cannot predict it.
         """
-        started = time.monotonic()
         signature_name = served_model.DEFAULT_SIGNATURE
         inputs = {
             name: np.full(
@@ -185,9 +183,6 @@ class Servable:
             if self.model.task:
                 raise
             logging.warning("%s: not prepared: %s", self.name, error)
-            return
-        seconds = time.monotonic() - started
-        logging.info("%s: first prediction in %.1f s", self.name, seconds)
 
     def split(self, inputs: Mapping[str, np.ndarray]) -> list[Part]:
         """Cuts the rows of a request into parts of similar length.
@@ -295,8 +290,6 @@ def _outcomes(
     may be the cause.
     """
     try:
-        if len(parts) == 1:
-            return [model.predict(signature_name, parts[0].inputs)]
         joined = {
             name: np.concatenate([part.inputs[name] for part in parts])
             for name in parts[0].inputs
@@ -342,11 +335,9 @@ def load(
     Raises:
       InputError: there is no model, or it cannot be loaded.
     """
-    started = time.monotonic()
     version, path = served_directories.find_version(directory, engine.file)
     model = engine.load(path)
-    seconds = time.monotonic() - started
-    logging.info("%s: version %d, loaded in %.1f s", name, version, seconds)
+    logging.info("%s: version %d is loaded", name, version)
     return Servable(name, model, batching, version)
 
 

@@ -367,14 +367,16 @@ class Server:
 
     async def _metadata(self, request: web.Request) -> web.Response:
         model = self._servable(request)
-        spec = {
-            "name": model.name,
-            "signature_name": "",
-            "version": str(model.version),
-        }
         by_name = {k: x.metadata for k, x in model.signatures.items()}
-        signatures = {"signature_def": {"signature_def": by_name}}
-        return web.json_response({"model_spec": spec, "metadata": signatures})
+        values = {
+            "model_spec": {
+                "name": model.name,
+                "signature_name": "",
+                "version": str(model.version),
+            },
+            "metadata": {"signature_def": {"signature_def": by_name}},
+        }
+        return web.json_response(values)
 
     async def _health(self, request: web.Request) -> web.Response:
         if self._is_ending:

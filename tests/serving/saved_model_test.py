@@ -12,7 +12,6 @@ import types
 import pytest
 import tensorflow as tf
 
-from foundation import errors
 from serving import exported, saved_model, served_model
 
 
@@ -38,13 +37,6 @@ def export(monkeypatch):
         saved_model.save(opened, str(directory), precision="float32")
 
     return call
-
-
-def test_a_mount_point_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(os.path, "ismount", lambda path: path == str(tmp_path))
-    exported.check_folder(f"{tmp_path}/model")
-    with pytest.raises(errors.InputError, match=f"--output_dir={tmp_path}: "):
-        exported.check_folder(str(tmp_path))
 
 
 def test_a_full_disk_leaves_the_earlier_export(tmp_path, monkeypatch, export):
