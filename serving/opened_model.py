@@ -30,7 +30,6 @@ class OpenedModel:
 
     Attributes:
       path, options: what was given.
-      new_head: whether the head gets random weights.
       source: the checkpoint, which is read once.
       start: its files: hyperparameters, tokenizer, labels.
       remembered: the flags of the training, {} if they are unknown.
@@ -56,7 +55,7 @@ class OpenedModel:
             option does not fit.
         """
         self.path, self.options = path, options
-        self.new_head = new_head = options.new_head
+        new_head = options.new_head
         if new_head and not options.task:
             raise errors.InputError("new_head: task= names what it is for")
         self.source = source = checkpoint_sources.read(path)
@@ -65,25 +64,26 @@ class OpenedModel:
         self._check_options(kind)
         trained = kinds.task_of(source.settings.architecture)
         ours = kinds.ARCHITECTURES.get(self.task)
-        if trained and ours and not new_head:
-            if ours != kinds.ARCHITECTURES[trained]:
-                raise errors.InputError(
-                    f"task={self.task}: {path} has been trained for another "
-                    f"task, {trained}"
-                )
+        fits = not trained or ours == kinds.ARCHITECTURES[trained]
+        if ours and not fits and not new_head:
+            raise errors.InputError(
+                f"task={self.task}: {path} has been trained for another "
+                f"task, {trained}"
+            )
         self.start = start = pretrained.open_start(
             output_dir=None,
             init_checkpoint=source,
             max_seq_length=options.max_seq_length,
         )
-        self.remembered = dict(record.RunRecord(source.folder).flags)
-        if new_head:
-            known = self.remembered.items()
-            self.remembered = {k: x for k, x in known if k in _OF_TEXTS}
-        length = positions = start.config.max_position_embeddings
+        self.remembered = {
+            name: value
+            for name, value in record.RunRecord(source.folder).flags.items()
+            if name in _OF_TEXTS or not new_head
+        }
+        positions, usual = start.config.max_position_embeddings, 0
         if kind.usual_length:
             usual = self.remembered.get("max_seq_length") or kind.usual_length
-            length = min(usual, positions)
+        length = min(usual or positions, positions)
         self.max_seq_length = options.max_seq_length or length
         values, self.head = kind.open(self)
         values = {
@@ -157,7 +157,7 @@ class OpenedModel:
             attention=start.settings.attention,
             bilstm_size=start.settings.bilstm_size,
         )
-        if self.new_head:
+        if self.options.new_head:
             pretrained.assign(
                 built.model,
                 self.source,
@@ -171,15 +171,15 @@ class OpenedModel:
     @functools.cached_property
     def classes(self) -> task_files.ModelClasses:
         """The classes of the model, with the given names."""
-        start, names = self.start, self.options.label_names
-        known = task_files.ModelClasses(
-            labels=None if self.new_head else start.settings.labels,
-            problem_type=None if self.new_head else start.settings.problem_type,
-            num_outputs=None if self.new_head else start.num_outputs,
-        )
-        return known.with_names(
-            None if names is None else list(names), trains=self.new_head
-        )
+        options, settings = self.options, self.start.settings
+        known = task_files.ModelClasses(labels=None, problem_type=None)
+        if not options.new_head:
+            known = task_files.ModelClasses(
+                labels=settings.labels,
+                problem_type=settings.problem_type,
+                num_outputs=self.start.num_outputs,
+            )
+        return known.with_names(options.label_names, trains=options.new_head)
 
     def logits(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Maps a batch of features to the outputs of the model."""

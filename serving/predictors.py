@@ -321,7 +321,7 @@ class _Sentences(Predictor):
             _OF_LABELS[given].name if given else None, classes
         )
         task = next(x for x in _OF_LABELS if _OF_LABELS[x].name == kind)
-        if count is None and not opened.new_head:
+        if count is None and not opened.options.new_head:
             raise errors.InputError(
                 f"{opened.path}: has not been trained for this task "
                 "(output_weights is missing; in Python, new_head=True adds it)"
@@ -329,7 +329,7 @@ class _Sentences(Predictor):
         labels: list[str] = []
         if kind != kinds.REGRESSION:
             classes.check()
-            unnamed = () if opened.new_head else kinds.unnamed(count)
+            unnamed = () if opened.options.new_head else kinds.unnamed(count)
             labels = list(classes.labels or unnamed)
             if not labels:
                 raise errors.InputError("new_head: labels= names its classes")

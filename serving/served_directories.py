@@ -73,8 +73,8 @@ def find_version(directory: str, file: str) -> tuple[int, str]:
     if file_system.is_file(os.path.join(directory, file)):
         return 1, directory
     if not file_system.is_folder(directory):
-        is_file = file_system.exists(directory)
-        problem = "is a file, not a" if is_file else "no such"
+        is_there = file_system.exists(directory)
+        problem = "is a file, not a" if is_there else "no such"
         raise errors.InputError(f"--models: {directory}: {problem} directory")
     atomic.restore_folders(directory)
     for version in sorted(versions(directory), reverse=True):

@@ -94,7 +94,7 @@ def windows(
     *,
     stride: int = 1,
     most: int = 1,
-    cuts_first: bool = True,
+    least: int | None = None,
 ) -> Windows:
     """Divides texts, of pairs the second ones, into windows that overlap.
 
@@ -108,17 +108,16 @@ def windows(
       max_seq_length: the longest window, special tokens included.
       stride: tokens from the start of a window to that of the next, at most.
       most: the largest number of windows of a text.
-      cuts_first: whether the first text of a pair is cut to half of the room
-        if the second one needs the other half.
+      least: the number of tokens to which the first text of a pair is cut if
+        the second one needs the rest; None for half of the room.
     """
     if second is None:
         second = first[:, :0]
     a, b = first.row_lengths(), second.row_lengths()
     has_second = tf.cast(b > 0, tf.int64)
     room = max_seq_length - 2 - has_second
-    kept = a
-    if cuts_first:
-        kept = tf.minimum(a, tf.maximum(room - b, (room + 1) // 2))
+    half = (room + 1) // 2 if least is None else least
+    kept = tf.minimum(a, tf.maximum(room - b, half))
     before = take(first, kept * has_second)
     text = tf.concat([take(first, a * (1 - has_second)), second], axis=1)
     lengths, room = text.row_lengths(), room - before.row_lengths()
@@ -379,7 +378,7 @@ def best_answers(
         setup.max_seq_length,
         stride=rules.doc_stride,
         most=_ANY,
-        cuts_first=False,
+        least=rules.max_query_length,
     )
     # Without a context, the window has the question.
     has_context = tf.gather(ids.row_lengths(), found.texts) > 0

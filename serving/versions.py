@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import pathlib
 from collections.abc import Mapping
 
 from absl import logging
@@ -147,14 +148,13 @@ def _files_of_versions(directory: str, marker: str) -> dict[int, _Files]:
     """
     by_version = {}
     for version in served_directories.versions(directory):
-        root, files = os.path.join(directory, str(version)), {}
-        if not file_system.is_file(os.path.join(root, marker)):
-            continue
-        for folder, _, names in os.walk(root):
-            for path in (os.path.join(folder, name) for name in names):
-                # It may be being removed, or lead nowhere.
-                with contextlib.suppress(OSError):
-                    stat = os.stat(path)
-                    files[path] = stat.st_size, stat.st_mtime_ns
-        by_version[version] = files
+        root = pathlib.Path(directory, str(version))
+        # A file may be being removed.
+        with contextlib.suppress(OSError):
+            found = {str(path): path.lstat() for path in root.rglob("*")}
+            if str(root / marker) in found:
+                by_version[version] = {
+                    path: (x.st_size, x.st_mtime_ns)
+                    for path, x in found.items()
+                }
     return by_version
