@@ -35,21 +35,10 @@ ONNX_NAMES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Description:
-    """The keys of export.json that are read."""
-
-    task: str
-    max_seq_length: metadata.Size
-    inputs: list[str]
-    settings: metadata.Object
-    labels: list[str] | None = None
-
-
-def read_description(directory: str) -> Description | None:
+def read_description(directory: str) -> predictors.Description | None:
     """Returns what export.json says; None if it is not there, or of OwnTask."""
     path = os.path.join(directory, served_model.DESCRIPTION)
-    found = metadata.read_if_present(path, Description)
+    found = metadata.read_if_present(path, predictors.Description)
     return found if found and found.task in predictors.PREDICTORS else None
 
 
@@ -73,14 +62,10 @@ def read_setup(directory: str) -> predictors.Setup:
         scores = tagging.read_crf(description.labels or (), directory)
     settings = model_directory.read_settings(directory)
     return predictors.Setup(
+        **vars(description),
         name=directory,
-        task=description.task,
         config=config,
         tokenizer=tokenizer_files.load(directory),
-        max_seq_length=description.max_seq_length,
-        labels=description.labels,
-        settings=description.settings,
-        are_pairs="text_pair" in description.inputs,
         left_to_right=settings.attention == "left_to_right",
         scores=scores,
     )
@@ -147,13 +132,11 @@ def write(
         from tasks.ner import tagging
 
         tagging.save_crf(opened.model, setup.labels or (), directory)
+    fields = dataclasses.fields(predictors.Description)
     description = {
         "format_version": 1,
-        "task": setup.task,
+        **{x.name: getattr(setup, x.name) for x in fields},
         "inputs": list(opened.predictor.inputs),
-        "labels": setup.labels,
-        "max_seq_length": setup.max_seq_length,
-        "settings": dict(setup.settings),
         "source": {
             "model": os.path.basename(os.path.abspath(opened.path)),
             "weights": os.path.basename(opened.source.path),

@@ -23,7 +23,7 @@ from data.features import Features
 from data.tokenization import plain_wordpiece, vocabulary
 from finetuning import given_model
 from finetuning import task as tasks
-from foundation import config_flags, errors
+from foundation import config_flags, errors, metadata
 from modeling.config import BertConfig
 from serving.served_model import (
     FLOAT,
@@ -145,30 +145,39 @@ _CHOICE = Item("a pair (beginning, [ending, ...])", tuple[str, list[str]])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Setup:
+class Description:
+    """What export.json says of a model.
+
+    Attributes:
+      task: see weights.kinds.ARCHITECTURES.
+      max_seq_length: the most tokens of a text, or of a window.
+      labels: names of the classes, or None.
+      settings: how the task is computed; see the predictors.
+      are_pairs: whether texts are pairs, of a sentence task; None for either.
+    """
+
+    task: str
+    max_seq_length: metadata.Size
+    labels: list[str] | None = None
+    settings: metadata.Object = dataclasses.field(default_factory=dict)
+    are_pairs: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Setup(Description):
     """What a predictor knows of a model, besides how it is computed.
 
     Attributes:
       name: what messages call the model.
-      task: see weights.kinds.ARCHITECTURES.
       config: the hyperparameters.
       tokenizer: tokenizer of the model.
-      max_seq_length: the most tokens of a text, or of a window.
-      labels: names of the classes, or None.
-      settings: how the task is computed, JSON values; see the predictors.
-      are_pairs: whether texts are pairs, of a sentence task; None for either.
       left_to_right: whether tokens see only those before them.
       scores: the scores of tag sequences of a CRF, or None.
     """
 
     name: str
-    task: str
     config: BertConfig
     tokenizer: plain_wordpiece.PlainTokenizer
-    max_seq_length: int
-    labels: list[str] | None = None
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    are_pairs: bool | None = None
     left_to_right: bool = False
     scores: Any = None
 
