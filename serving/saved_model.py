@@ -83,8 +83,10 @@ def _traced(function: Any, specs: Mapping[str, tf.TensorSpec]) -> Any:
     """Traces a function of named tensors with the same number of rows."""
 
     def checked(**inputs: tf.Tensor) -> _Tensors:
-        rows = [(x, ("rows", ...)) for x in inputs.values()]
-        with tf.control_dependencies([tf.debugging.assert_shapes(rows)]):
+        counts = tf.stack([tf.shape(x)[0] for x in inputs.values()])
+        line = "the inputs differ in their number of rows"
+        check = tf.debugging.assert_equal(counts, counts[0], line)
+        with tf.control_dependencies([check]):
             return function(**inputs)
 
     named = {k: tf.TensorSpec(s.shape, s.dtype, k) for k, s in specs.items()}
