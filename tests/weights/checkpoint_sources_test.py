@@ -425,9 +425,9 @@ def test_without_a_checkpoint_a_line_says_what_is_there(tmp_path):
         "other/x.ckpt": "no such checkpoint or directory$",
         "x.safetensors": "no such file",
         "link.safetensors": "no such file.* link",
-        "saved": "SavedModel .*: give the model directory",
-        "saved/saved_model.pb": "SavedModel .*: give the model directory",
-        "keras": "Keras 3 .*: give the checkpoint that they were made of",
+        "saved": "saved has saved_model.pb$",
+        "saved/saved_model.pb": "a file, but not of weights; .* saved_model.pb",
+        "keras": "keras has model.weights.h5$",
     }.items():
         path = str(tmp_path / name)
         with pytest.raises(errors.InputError, match=message) as caught:
