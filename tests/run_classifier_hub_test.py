@@ -4,10 +4,7 @@ python -m pytest tests/run_classifier_hub_test.py
 """
 
 import json
-import os
-import pathlib
 import shutil
-import subprocess
 import sys
 import types
 
@@ -71,23 +68,3 @@ def test_a_run_stores_the_name_and_no_path_of_the_cache(cache, tmp_path):
     model = bert.load(NAME, task="sentence_embedding")
     assert NAME in repr(model)
     assert model.predict(["a film"]).shape[0] == 1
-
-
-def test_a_name_is_resolved_before_tensorflow_is_imported(tmp_path):
-    (tmp_path / "table.csv").write_text("text,label\na,1\n")
-    done = subprocess.run(
-        [
-            *(sys.executable, "run_classifier.py", "--task_name=csv"),
-            *("--init_checkpoint=hf://no/such/name", "--do_train"),
-            f"--train_file={tmp_path / 'table.csv'}",
-            f"--output_dir={tmp_path / 'out'}",
-        ],
-        cwd=pathlib.Path(run_classifier.__file__).parent,
-        env=os.environ | {"PYTHONPROFILEIMPORTTIME": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2
-    lines = done.stderr.splitlines()
-    assert "hf://no/such/name" in lines[-1]
-    assert not any(line.endswith(" tensorflow") for line in lines)

@@ -6,7 +6,6 @@ python -m pytest tests/run_classifier_test.py
 import csv
 import json
 import random
-import shutil
 
 import classifier_runs
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 import safetensors.numpy
 import tiny_runs
 
-from finetuning import prediction, session
 from modeling import models
 from training import loop
 from weights import model_directory, pretrained
@@ -105,22 +103,6 @@ def test_a_model_directory_with_card_and_report_is_left(sst):
     )
     report = pretrained.assign(model, str(sst))
     assert not report.initialized and not report.left_over
-
-
-def test_a_card_names_glue_only_for_its_files(root):
-    """Not for the user's own file, whatever its name."""
-    (root / "own").mkdir()
-    shutil.copy(root / "train.tsv", root / "own" / "train.tsv")
-    folder = classifier_runs.run(
-        root,
-        "own_file",
-        "--do_train",
-        task_name="SST-2",
-        train_file=root / "own" / "train.tsv",
-        num_train_epochs=0.2,
-    )
-    card = (folder / "README.md").read_text()
-    assert "glue" not in card and "train.tsv" in card
 
 
 def test_a_finished_run_is_not_trained_again(sst, root):
@@ -403,23 +385,17 @@ def test_a_single_run_is_completed_and_becomes_one_of_a_grid(root):
     assert max(scores) == tiny_runs.eval_results(folder)["eval_score"]
 
 
-def test_runs_of_other_settings_are_refused(root, grid, capsys):
-    other = root / "other_dev.csv"
-    other.write_text((root / "dev.csv").read_text().replace("no", "yes"))
+def test_a_grid_from_another_model_is_refused(root, grid, capsys):
+    """The path is the same, its model was trained further."""
     path = root / "encoder" / "model.safetensors"
     before = path.read_bytes()
     tensors = safetensors.numpy.load(before)
     tensors["bert.embeddings.LayerNorm.bias"][0] += 1e-3
-    run = classifier_runs.run_csv
-    flags = GRID | {"dev_file": other}
-    error = refusal(capsys, run, root, "grid", *TRAIN, **flags)
-    assert "dev had other contents" in error
-    # The path is the same, its model was trained further.
     safetensors.numpy.save_file(tensors, path)
+    run = classifier_runs.run_csv
     error = refusal(capsys, run, root, "grid", *TRAIN, **GRID)
     path.write_bytes(before)
     assert "init_checkpoint had other contents" in error
-    assert "began so; take another --output_dir" in error
 
 
 def test_a_grid_continues_without_a_run_that_diverges(root, monkeypatch):
@@ -467,22 +443,6 @@ def test_training_ends_early_and_keeps_the_best(root):
     assert again["eval_loss"] == pytest.approx(values["eval_loss"])
 
 
-def test_the_same_weights_are_evaluated_once(root, monkeypatch):
-    monkeypatch.setattr(session, "_FEW_TOKENS", 0)
-    calls = []
-    predict = prediction.sessions.networks.Network.predict
-
-    def count(network, features, *arguments, **options):
-        calls.append(len(features))
-        return predict(network, features, *arguments, **options)
-
-    monkeypatch.setattr(prediction.sessions.networks.Network, "predict", count)
-    flags = {"num_train_epochs": 2, "eval_every_steps": 3}
-    folder = classifier_runs.run_csv(root, "once", *TRAIN, **flags)
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    assert len(calls) == sum('"eval/' in line for line in lines) > 1
-
-
 def test_the_order_of_labels_is_that_of_the_model_to_start_from(root):
     """Its output layer goes on learning; see also network_test."""
     first = classifier_runs.run_csv(root, "first", "--do_train")
@@ -496,35 +456,6 @@ def test_the_order_of_labels_is_that_of_the_model_to_start_from(root):
         root, "second", "--do_train", init_checkpoint=first, **flags
     )
     assert model_directory.read_settings(str(again)).labels == ["yes", "no"]
-
-
-def test_an_interrupted_prediction_continues(root, sst, monkeypatch):
-    """With the same bytes as one that was never interrupted."""
-    monkeypatch.setattr(prediction, "BLOCK", 16)
-    flags = {"init_checkpoint": sst, "test_file": root / "dev.tsv"}
-
-    def run(name):
-        return classifier_runs.run(root, name, "--do_predict", **flags)
-
-    calm, write, written = run("calm"), prediction._write, []
-
-    def fail(*arguments):
-        if written:
-            raise KeyboardInterrupt
-        written.append(arguments[0])
-        write(*arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(prediction, "_write", fail)
-        run("stopped")
-    assert [*map(str, (root / "stopped/test.blocks").iterdir())] == written
-    monkeypatch.setattr(
-        prediction, "_write", lambda *x: (written.append(0), write(*x))
-    )
-    folder = run("stopped")
-    assert len(written) == 1 + 2
-    for file in ("predictions.tsv", "test_results.tsv", "scores_test.txt"):
-        assert (folder / file).read_bytes() == (calm / file).read_bytes()
 
 
 def test_a_folder_that_has_no_model_yet_uses_the_last_checkpoint(root):
@@ -561,38 +492,3 @@ def test_standard_input_is_predicted_line_by_line(root, sst, capfdbinary):
     printed = capfdbinary.readouterr().out
     assert printed == (sst / "predictions.tsv").read_bytes()
     assert not list((root / "typed").glob("pred*"))
-
-
-def test_pairs_and_single_texts_are_not_mixed_up(root, capsys):
-    run = classifier_runs.run_csv
-    path = root / "pairs.csv"
-    path.write_text("review,other,verdict\ngood,w1,yes\nbad,w2,no\n")
-    flags = {
-        "train_file": path,
-        "dev_file": None,
-        "text_pair_column": "other",
-        "train_batch_size": 2,
-    }
-    pairs = run(root, "of_pairs", "--do_train", **flags)
-    out = run(
-        root,
-        "pairs_again",
-        "--do_predict",
-        init_checkpoint=pairs,
-        train_file=None,
-        test_file=path,
-    )
-    header = (out / "predictions.tsv").read_text().splitlines()[0]
-    assert header.endswith("review\tother")  # As the model was trained.
-    own = run(root, "of_singles", "--do_train", num_train_epochs=0.2)
-    error = refusal(
-        capsys,
-        run,
-        root,
-        "x",
-        "--do_predict",
-        init_checkpoint=own,
-        text_pair_column="other",
-        test_file=path,
-    )
-    assert "was trained on single texts" in error

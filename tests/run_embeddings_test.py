@@ -15,7 +15,6 @@ import run_embeddings
 from finetuning import given_model
 from foundation import config_flags, errors
 from tasks.embeddings.task import Embeddings
-from training import loop
 from weights import sentence_modules
 
 TOPICS = 24
@@ -106,37 +105,14 @@ def test_the_python_api_gives_the_vectors_of_the_evaluated_model(root):
     assert tiny_runs.eval_results(root / "out") == again
 
 
-def test_a_killed_training_continues_to_the_same_weights(root, monkeypatch):
+def test_pairs_with_scores_have_a_correlation(root):
     lines = ["sentence1,sentence2,score"]
     lines += [f"q{i},a{(i * i) % TOPICS},{i % 6}" for i in range(TOPICS)]
     (root / "scores.csv").write_text("\n".join(lines) + "\n")
-    flags = {
-        "train_file": root / "scores.csv",
-        "max_score": 5,
-        "train_batch_size": 4,
-        "save_checkpoints_steps": 3,
-        "num_train_epochs": 1,
-        "random_seed": 7,
-    }
-    run(root, "whole", "do_train", **flags)
-    save = loop.Loop._save
-
-    def kill(self):
-        save(self)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(loop.Loop, "_save", kill)
-    with pytest.raises(SystemExit):
-        run(root, "killed", "do_train", **flags)
-    monkeypatch.undo()
-    run(root, "killed", "do_train", **flags)
-    weights = [
-        (root / name / "model.safetensors").read_bytes()
-        for name in ("whole", "killed")
-    ]
-    assert weights[0] == weights[1]
-    run(root, "whole", "do_eval", dev_file=root / "scores.csv")
-    assert "eval_spearman" in tiny_runs.eval_results(root / "whole")
+    scores = {"train_file": root / "scores.csv", "max_score": 5}
+    scores |= {"dev_file": root / "scores.csv", "num_train_epochs": 1}
+    run(root, "scored", "do_train", "do_eval", **scores)
+    assert "eval_spearman" in tiny_runs.eval_results(root / "scored")
 
 
 def opened(root, tmp_path, path, **flags):
@@ -154,14 +130,6 @@ def opened(root, tmp_path, path, **flags):
     )
     model, config = given_model.find(config)
     return Embeddings(config, model)
-
-
-def test_positives_that_are_all_the_same_are_named(root, tmp_path, caplog):
-    """Each is a negative of the others."""
-    path = tmp_path / "same.csv"
-    path.write_text("anchor,positive\n" + "q1,a1\n" * 9)
-    opened(root, tmp_path, path)
-    assert "1 different positives in 9 examples" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -191,23 +159,16 @@ def test_the_files_of_the_start_decide_without_flags(
             "at least two are computed at once",
         ),
         ("anchor,positive,negative", {"train_batch_size": (1,)}, None),
-        ("sentence1,sentence2,score", {"train_batch_size": (1,)}, None),
-        ("anchor,positive", {"scale": 0.05}, "0.05 is --scale=20"),
-        ("anchor,positive", {"scale": 5}, None),
     ],
 )
-def test_pairs_without_negatives_are_told(
-    root, tmp_path, caplog, columns, flags, message
+def test_pairs_without_negatives_are_refused(
+    root, tmp_path, columns, flags, message
 ):
-    row = "q1,a1,1" if columns.endswith("score") else "q1,a1,a2"
-    row = ",".join(row.split(",")[: columns.count(",") + 1])
     path = tmp_path / "train.csv"
+    row = ",".join(["q1", "a1", "a2"][: columns.count(",") + 1])
     path.write_text(f"{columns}\n{row}\n{row}\n")
-    try:
+    if message is None:
         opened(root, tmp_path, path, **flags)
-        found = " ".join(
-            x.getMessage() for x in caplog.records if x.levelno == 30
-        )
-    except errors.InputError as error:
-        found = str(error)
-    assert message in found if message else not found
+        return
+    with pytest.raises(errors.InputError, match=message):
+        opened(root, tmp_path, path, **flags)

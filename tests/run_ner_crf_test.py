@@ -15,7 +15,7 @@ from ner_runs import WORDS, run
 
 from modeling import models
 from tasks.ner import tag_spans, word_files
-from weights import checkpoint_sources, conversion, model_directory, pretrained
+from weights import model_directory, pretrained
 
 LABELS = "O B-LOC I-LOC B-PER I-PER".split()
 
@@ -95,15 +95,6 @@ def test_sentences_are_decoded_completely(root, trained):
         assert tags == tag_spans.convert_tags(tags, "iob1")
 
 
-def test_a_crf_comes_along_into_a_released_checkpoint(root, trained):
-    checkpoint = conversion.load(checkpoint_sources.read(str(trained)))
-    prefix = conversion.write(checkpoint, str(root / "tf1"), conversion.TF1)
-    found, predictions = evaluate(root, "of_tf1", prefix)
-    assert found["eval_f1"] == tiny_runs.eval_results(trained)["eval_f1"]
-    mine = trained / "predictions_dev.txt"
-    assert predictions.read_text() == mine.read_text()
-
-
 def test_training_continues_from_a_crf_or_without_one(root, trained):
     flags = {"init_checkpoint": trained, "learning_rate": 1e-9}
     flags |= {"num_train_epochs": 0.2}
@@ -113,19 +104,6 @@ def test_training_continues_from_a_crf_or_without_one(root, trained):
         np.testing.assert_allclose(after[name], before[name], atol=1e-4)
     folder = run(root, "plain", "--do_train", **flags)
     assert not (folder / "crf.json").exists()
-
-
-def entities(root, name, text, init_checkpoint):
-    """Predicts the entities of a file; returns their lines."""
-    folder = run(
-        root,
-        name,
-        "--do_predict",
-        text_file=text,
-        init_checkpoint=init_checkpoint,
-        data_dir=None,
-    )
-    return (folder / "entities.jsonl").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -139,23 +117,6 @@ def zoo(root):
     labels = "O B-ANIMAL I-ANIMAL B-ZOO I-ZOO".split()
     model_directory.save(model, str(folder), labels=labels)
     return folder
-
-
-def test_a_killed_training_is_read_with_what_it_learns(root, trained, zoo):
-    """Its checkpoint has its labels and its CRF; other models do not count."""
-    lines = root / "lines.txt"
-    lines.write_text("jim smith w1 rome\nw1 smith\n")
-    before = entities(root, trained.name, lines, None)
-    assert '"LOC"' in before or '"PER"' in before
-    killed = root / "killed"
-    killed.mkdir()
-    for path in trained.iterdir():
-        if path.name.startswith(("checkpoint", "model.ckpt-")):
-            shutil.copy(path, killed)
-    journal = json.loads((trained / "run.json").read_text())
-    begun = {name: journal[name] for name in ("flags", "made_from")}
-    (killed / "run.json").write_text(json.dumps(begun))
-    assert entities(root, "killed", lines, zoo) == before
 
 
 def test_the_output_layer_of_other_types_is_not_used(

@@ -14,7 +14,6 @@ import tiny_runs
 
 from modeling import lstm
 from tasks.ner import activations
-from training import loop
 
 MODES = ("--do_train", "--do_eval")
 
@@ -67,45 +66,6 @@ def test_a_tagger_learns_and_predicts_without_its_activations(root):
     assert (folder / "predictions_test.txt").read_bytes() == predictions
     entities = json.loads((folder / "entities.jsonl").read_text())["entities"]
     assert [entity["text"] for entity in entities] == ["jim smith", "rome"]
-
-
-def test_a_killed_grid_of_taggers_ends_like_one_left_alone(
-    root, monkeypatch, without_lstms
-):
-    """Killed in the second block of activations, and in the second run."""
-    flags = {"features": "weighted_sum_all", "num_seeds": 2}
-    flags |= {"num_train_epochs": 1}
-    whole = run(root, "whole", *MODES, **flags)
-    monkeypatch.setattr(activations, "BLOCK", 128)
-    fill, train, calls = activations.set_words, loop.train, []
-
-    def fill_one(*arguments):
-        calls.append("block")
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        fill(*arguments)
-
-    def train_one(*arguments, **options):
-        calls.append("run")
-        if calls.count("run") == 2:
-            raise KeyboardInterrupt
-        return train(*arguments, **options)
-
-    monkeypatch.setattr(activations, "set_words", fill_one)
-    monkeypatch.setattr(loop, "train", train_one)
-    for _ in range(2):
-        with pytest.raises(SystemExit):
-            run(root, "killed", *MODES, **flags)
-    killed = run(root, "killed", *MODES, **flags)
-    # Each block once, and once more the one that was killed.
-    windows = json.loads(
-        (killed / "activations/train.float16.json").read_text()
-    )["windows"]
-    assert calls.count("block") == -(-windows // 128) + 1 + 1
-    for name in ("model.safetensors", "predictions_dev.txt"):
-        assert (killed / name).read_bytes() == (whole / name).read_bytes()
-    table = json.loads((killed / "run.json").read_text())["runs"]
-    assert len({run["values"]["loss"] for run in table.values()}) == 2
 
 
 def test_a_dry_run_computes_no_activations(root, without_lstms, monkeypatch):

@@ -6,7 +6,6 @@ python -m pytest tests/run_ner_test.py
 import io
 import json
 import random
-import re
 
 import ner_runs
 import numpy as np
@@ -15,7 +14,6 @@ import tiny_runs
 from ner_runs import CITIES, FIRST, LAST, WORDS, run
 
 from data import features, schema
-from finetuning import network, prediction
 from tasks.ner import tag_spans, word_files
 from weights import model_directory
 
@@ -155,56 +153,13 @@ def test_raw_text_gives_entities_by_character(
     assert shown == ["w1 [Jim Smith PER], w2 [Rome LOC].", ""]
 
 
-def predict(root, trained, name, **flags):
-    """Predicts; returns the contents of the output files by name."""
-    names = "predictions_test.txt", "scores_test.txt", "entities.jsonl"
-    flags = {"data_dir": None, "init_checkpoint": trained} | flags
-    folder = run(root, name, "--do_predict", **flags)
-    assert not list(folder.glob("*.blocks"))
-    return {x: (folder / x).read_text() for x in names if (folder / x).exists()}
-
-
-def test_a_killed_prediction_continues_with_the_next_block(
-    root, trained, monkeypatch
-):
-    """The files are those of one block, and every block is predicted once."""
-    rng = random.Random(5)
-    lines = [" ".join(rng.choices(WORDS[5:], k=i % 9)) for i in range(50)]
-    (root / "lines.txt").write_text("\n".join(lines))
-    flags = {
-        "test_file": root / "eng.testb",
-        "text_file": root / "lines.txt",
-        "document_context": "maximal",
-    }
-    expected = predict(root, trained, "once", **flags)
-    assert len(expected) == 3
-    assert len(expected["entities.jsonl"].splitlines()) == 50
-    monkeypatch.setattr(prediction, "BLOCK", 16)
-    ask, calls = network.Network.predict, []
-
-    def fail_in_some_blocks(self, *arguments, **options):
-        calls.append(1)
-        if len(calls) in (3, 7):
-            raise KeyboardInterrupt
-        return ask(self, *arguments, **options)
-
-    monkeypatch.setattr(network.Network, "predict", fail_in_some_blocks)
-    for _ in range(2):
-        with pytest.raises(SystemExit):
-            predict(root, trained, "killed", **flags)
-    found = predict(root, trained, "killed", **flags)
-    assert found == expected
-    # 50 sentences, of documents of 8, and 50 lines with those of their
-    # sentences; what was being written when the command was killed is lost.
-    assert len(calls) <= 2 * (4 + 4) + 2
-
-
 def test_standard_input_is_tagged_to_standard_output(
     root, trained, monkeypatch, capfdbinary
 ):
     monkeypatch.setattr("sys.stdin", typed(f"{LINE}\n\nw3\n".encode()))
-    found = predict(root, trained, "piped", text_file="-")
-    assert not found
+    flags = {"data_dir": None, "init_checkpoint": trained}
+    folder = run(root, "piped", "--do_predict", text_file="-", **flags)
+    assert not (folder / "entities.jsonl").exists()
     shown = capfdbinary.readouterr().out.decode().splitlines()
     records = [json.loads(line) for line in shown]
     assert [record["text"] for record in records] == [LINE, "", "w3"]
@@ -233,45 +188,3 @@ def test_tags_without_spans_are_learned_as_they_are(root):
     values = tiny_runs.eval_results(folder)
     assert values["eval_score"] == values["eval_accuracy"] > 0.95
     assert model_directory.read_settings(str(folder)).labels == ["NN", "NNP"]
-
-
-PREDICT = {"do_predict": True, "init_checkpoint": "trained"}
-BAD = {
-    "unknown_label_of_test": (
-        PREDICT | {"test_file": "odd.txt"},
-        "odd.txt:1: tag 'I-ORG' of 'b' is none of",
-    ),
-    "no_text": (PREDICT | {"text_file": "gone.txt"}, "gone.txt"),
-    "text": (PREDICT | {"text_file": "latin.txt"}, "latin.txt:2: not UTF-8"),
-    "empty_text": (PREDICT | {"text_file": "empty.txt"}, "no examples"),
-}
-
-
-@pytest.mark.parametrize("flags, message", BAD.values(), ids=BAD)
-def test_bad_input_is_one_line_and_exit_code_2(
-    root, trained, capsys, flags, message
-):
-    (root / "odd.txt").write_text("a x O\nb x I-ORG\n")
-    (root / "latin.txt").write_bytes(b"a\n\xe9\n")
-    (root / "empty.txt").write_text("")
-    files = ("data_dir", "train_file", "dev_file", "test_file", "text_file")
-    flags = {k: root / v if v and k in files else v for k, v in flags.items()}
-    if flags.get("init_checkpoint") == "trained":
-        flags["init_checkpoint"] = trained
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as exit:
-        run(root, "bad", **flags)
-    assert exit.value.code == 2
-    shown = capsys.readouterr().err.splitlines()
-    (line,) = [x for x in shown if not re.match(r"\d\d:\d\d:\d\d ", x)]
-    assert message in line
-    assert not list((root / "bad").glob("*.tf_record"))  # No work was lost.
-
-
-def test_what_is_typed_must_be_utf8(trained, root, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", typed(b"w1\n\xff\n"))
-    with pytest.raises(SystemExit) as exit:
-        run(root, "ner", "--interactive", data_dir=None, init_checkpoint=None)
-    assert exit.value.code == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "standard input:2: not UTF-8 text" in error

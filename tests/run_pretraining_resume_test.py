@@ -1,10 +1,8 @@
-"""Proves that run_pretraining.py, killed in its phases, ends as if never.
+"""Proves that run_pretraining.py, stopped by SIGTERM, ends as if never.
 
-Its masks are drawn again in every step, at a rate that falls.
-
-Real processes on real shards of two lengths: one run is left alone, the other
-dies by SIGKILL at random steps and is sent away by SIGTERM. Weights, slots and
-metrics are the same to the last bit.
+Real processes on real shards of two lengths, whose masks are drawn again in
+every step. Weights, slots and metrics are the same to the last bit as of a run
+that is left alone. tests/slow kills commands at any operation and moment.
 
 pytest tests/run_pretraining_resume_test.py
 """
@@ -19,8 +17,7 @@ import pytest
 import tensorflow as tf
 import tiny_runs
 
-from training import loop, metric_writer, preemption
-from weights import pretrained
+from training import metric_writer, preemption
 
 PHASES = "16:24,32:16"
 FLAGS = {
@@ -75,7 +72,7 @@ def metrics(output_dir):
 
 
 @pytest.mark.slow
-def test_a_killed_run_of_two_phases_ends_like_one_left_alone(folder):
+def test_a_stopped_run_of_two_phases_ends_like_one_left_alone(folder):
     with pretraining_runs.no_report():
         flags = FLAGS | {"output_dir": folder / "alone"}
         for flag in ("bert_config_file", "vocab_file", "input_file"):
@@ -86,14 +83,10 @@ def test_a_killed_run_of_two_phases_ends_like_one_left_alone(folder):
     seed = random.randrange(2**32)
     draw = random.Random(seed)
     killed = folder / "killed"
-    moments = [
-        (draw.randrange(6, 20), signal.SIGTERM, preemption.EXIT_CODE),
-        (draw.randrange(26, 34), signal.SIGKILL, -signal.SIGKILL),
-    ]
-    for step, number, code in moments:
-        process = start(folder, "killed")
-        found = pretraining_runs.stop_at(process, killed, step, number)
-        assert found == code, seed
+    process = start(folder, "killed")
+    step = draw.randrange(6, 34)
+    code = pretraining_runs.stop_at(process, killed, step, signal.SIGTERM)
+    assert code == preemption.EXIT_CODE, seed
     code, err = pretraining_runs.finish(start(folder, "killed"))
     assert code == 0, err[-3000:]
     assert "resuming from" in err
@@ -114,7 +107,4 @@ def test_a_killed_run_of_two_phases_ends_like_one_left_alone(folder):
             (folder / d / name).read_bytes() for d in ("alone", "killed")
         ]
         assert written[0] == written[1], name
-    model, _ = pretrained.load_masked_lm(str(killed / "best"))
-    steps = loop.restore_model(model, str(killed / "best"))
-    assert steps in (12, 24, 36, 40)
     assert "Masked sentences" in (killed / "report.html").read_text()

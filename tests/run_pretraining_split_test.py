@@ -118,16 +118,6 @@ def test_parts_give_the_same_losses(folder, redrawing, redrawn):
     assert_same(run(folder, "drawn", **changed), redrawn)
 
 
-def test_recomputing_changes_no_loss(folder, plain):
-    assert_same(run(folder, "recomputed", recompute="all"), plain)
-
-
-def test_float16_gives_nearly_the_same_losses_and_skips_nothing(folder, plain):
-    lines = run(folder, "float16", precision="float16", do_eval=True)
-    assert_same(lines, plain, tolerance=0.02)
-    assert lines[-1]["train/skipped_steps"] == 0
-
-
 def test_a_phase_may_be_added_but_not_changed(folder, capfd):
     given = {
         "input_file": folder / "*.tfrecord",

@@ -27,16 +27,6 @@ def start_two(tmp_path, monkeypatch, *changes):
 
 
 @pytest.mark.slow
-def test_workers_with_different_precisions_are_refused(tmp_path, monkeypatch):
-    """As "auto" gives machines of different kinds."""
-    out = {"output_dir": "out"}
-    changes = [out | {"precision": x} for x in ("bfloat16", "float32")]
-    for code, err in start_two(tmp_path, monkeypatch, *changes):
-        assert code == 2, err[-3000:]
-        assert "--precision: some workers compute in another" in err
-
-
-@pytest.mark.slow
 def test_workers_with_folders_of_their_own_are_refused(tmp_path, monkeypatch):
     changes = [{"output_dir": f"out{index}"} for index in range(2)]
     found = start_two(tmp_path, monkeypatch, *changes)

@@ -73,13 +73,6 @@ def test_the_threshold_is_found_for_the_combination_and_stored(both):
         assert (text == "") == (odds[number] > found)
 
 
-def test_the_order_does_not_matter_and_a_model_may_be_elsewhere(both, root):
-    model = {"init_checkpoint": root / "one"}
-    other = combine(root, "turned", "two_answers", "one", **model)
-    for name in ("predictions.json", "question_answering.json"):
-        assert read(other, name) == read(both, name)
-
-
 def test_what_was_found_for_a_combination_is_used_for_it_later(root):
     """Another combination has the mean of its runs' thresholds."""
     runs = ("first", "second")
@@ -90,12 +83,6 @@ def test_what_was_found_for_a_combination_is_used_for_it_later(root):
     unlabeled = {"predict_file": root / "test2.json"}
     for name in runs:
         predict(root, name, model=name, **unlabeled)
-    folder = combine(root, "later", *runs, **unlabeled)
-    assert threshold(folder) == found
-    # A threshold that is given is for one command.
-    given = {"null_score_diff_threshold": found + 1e5}
-    folder = combine(root, "later", *runs, **unlabeled, **given)
-    assert all(read(folder, "predictions.json").values())
     folder = combine(root, "later", *runs, **unlabeled)
     assert threshold(folder) == found
     odds = read(folder, "null_odds.json")

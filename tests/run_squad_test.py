@@ -178,14 +178,6 @@ def test_a_killed_training_is_predicted_as_what_it_learns(second, root):
     assert read(killed, "predictions.json") == answers
 
 
-def test_training_alone_ends_with_a_threshold(root):
-    flags = {"version": 2, "num_train_epochs": 0.5}
-    folder = run(root, "unasked", "--do_train", NEGATIVE, **flags)
-    assert threshold(folder) is not None
-    assert not (folder / "predictions.json").exists()
-    assert (folder / "eval_results.txt").exists()
-
-
 def test_a_killed_prediction_continues(first, root, monkeypatch, caplog):
     monkeypatch.setattr(prediction, "BLOCK", 32)  # Eight questions.
     flags = {"init_checkpoint": first}

@@ -1,4 +1,4 @@
-"""Every command works without tensorflow-text, except that exports need it.
+"""Records, trainings and ONNX need no tensorflow-text; a SavedModel does.
 
 python -m pytest tests/without_tensorflow_text_test.py
 """
@@ -9,11 +9,8 @@ import subprocess
 import sys
 
 import classifier_runs
-import ner_runs
 import numpy as np
-import pretraining_runs
 import pytest
-import squad_runs
 import tiny_runs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -33,7 +30,7 @@ def make_shards(folder, name):
 
 
 def run_commands(folder):
-    """Trains, predicts, converts, exports and serves, in this process."""
+    """Makes records, trains, predicts, exports and serves, in this process."""
     make_shards(folder, "plain.tfrecord")
     classifier = classifier_runs.run_csv(
         folder,
@@ -41,27 +38,6 @@ def run_commands(folder):
         *RUN,
         test_file=folder / "dev.csv",
         num_train_epochs=1,
-    )
-    for runs in squad_runs, ner_runs:
-        data = folder / runs.__name__
-        runs.run(data, "out", *RUN, num_train_epochs=1)
-    tiny_runs.start(
-        "run_pretraining",
-        f"--input_file={folder}/16-0.tfrecord",
-        f"--bert_config_file={folder}/config.json",
-        f"--output_dir={folder}/pretrained",
-        *("--do_train", "--num_train_steps=2", "--train_batch_size=4"),
-        *("--max_seq_length=16", "--max_predictions_per_seq=3"),
-    )
-    tiny_runs.start(
-        "fill_mask", f"--model_dir={folder}/encoder", "--text=w1 [MASK] w2"
-    )
-    (folder / "words.txt").write_text("w1w2\n")
-    tiny_runs.start(
-        "convert_checkpoint",
-        f"--input={folder}/encoder",
-        f"--output={folder}/converted",
-        f"--new_words_file={folder}/words.txt",
     )
     export = f"--model_dir={classifier}", "--max_seq_length=32"
     onnx = f"{folder}/onnx"
@@ -79,13 +55,6 @@ def run_commands(folder):
 @pytest.mark.slow
 def test_only_a_saved_model_needs_tensorflow_text(tmp_path):
     classifier_runs.make_data(tmp_path)
-    for runs, make in (
-        (squad_runs, squad_runs.save_data),
-        (ner_runs, ner_runs.make_data),
-    ):
-        (tmp_path / runs.__name__).mkdir()
-        make(tmp_path / runs.__name__)
-    pretraining_runs.write_inputs(tmp_path)
     (tmp_path / "text.txt").write_text(TEXT)
     make_shards(tmp_path, "graph.tfrecord")
     # As it fails beside a newer TensorFlow.

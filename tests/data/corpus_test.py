@@ -88,23 +88,6 @@ def test_each_object_of_json_is_one_document(tmp_path):
         assert block.file_bytes == path.stat().st_size
 
 
-@pytest.mark.parametrize(
-    "line, match",
-    [
-        ("{,", "2: not JSON"),
-        ("5", "2: not a JSON object"),
-        ('{"txt": "a"}', "2: no column 'text', only: 'txt' (--text_column"),
-        ('{"text": 5}', "2: 'text' is no text but 5 (--text_column"),
-    ],
-)
-def test_bad_jsonl_is_named_by_line(tmp_path, line, match):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "Good."}\n' + line + "\n")
-    with pytest.raises(errors.InputError) as caught:
-        documents(path, input_format="jsonl")
-    assert str(caught.value).startswith(f"{path}:{match}")
-
-
 def test_a_few_invalid_bytes_are_ignored_and_counted(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"Caf\xe9 au lait.\nTwo.\n")
@@ -187,17 +170,3 @@ def test_blocks_of_parquet_are_small_and_cover_the_file(tmp_path):
     assert [block.first_line for block in blocks] == [
         1 + sum(lines[:number]) for number in range(len(lines))
     ]
-
-
-def test_bad_parquet_is_named(tmp_path):
-    path = tmp_path / "a.parquet"
-    table(path, ["a"])
-    with pytest.raises(errors.InputError, match="a.parquet:1: .*'body' .--tex"):
-        documents(path)
-    parquet.write_table(pa.table({"text": [1]}), path)
-    with pytest.raises(errors.InputError, match="a.parquet:1: 'text' is no te"):
-        documents(path)
-    for end in (0, 50, path.stat().st_size - 9):
-        path.write_bytes(path.read_bytes()[:end])
-        with pytest.raises(errors.InputError, match="a.parquet: not Parquet"):
-            documents(path)

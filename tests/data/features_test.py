@@ -8,7 +8,6 @@ import dataclasses
 import encoded_texts
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from data import features, length_groups, permutations, schema
 from data.tokenization import vocabulary, wordpiece
@@ -134,37 +133,6 @@ def test_records_hold_what_was_written(tokenizer, tmp_path, num_choices):
         np.testing.assert_array_equal(found, values)
 
 
-def test_as_many_classes_as_places_stay_labels(tokenizer, tmp_path):
-    made = features_of(tokenizer, 10)
-    several = np.arange(10 * 64).reshape(10, 64) % 2
-    made = dataclasses.replace(made, dense={"label_ids": several})
-    kind = schema.classification(64, schema.labels(64))
-    path = str(tmp_path / "train.tf_record")
-    features.write(path, kind, made)
-    read = features.read(path, kind)
-    np.testing.assert_array_equal(read.dense["label_ids"], several)
-    assert "label_ids" not in read.ragged
-
-
-def test_records_have_the_released_names(tokenizer, tmp_path):
-    made = features_of(tokenizer, 3)
-    path = str(tmp_path / "train.tf_record")
-    features.write(path, schema.classification(64), made)
-    record = next(iter(tf.data.TFRecordDataset(path))).numpy()
-    example = tf.train.Example.FromString(record)
-    sizes = {
-        name: len(feature.int64_list.value)
-        for name, feature in example.features.feature.items()
-    }
-    assert sizes == {
-        "input_ids": 64,
-        "input_mask": 64,
-        "segment_ids": 64,
-        "label_ids": 1,
-        "is_real_example": 1,
-    }
-
-
 def test_records_are_made_again_only_when_something_changed(
     tokenizer, tmp_path
 ):
@@ -192,18 +160,6 @@ def rows_of(dataset, number):
         batch["label_ids"][:, 0].tolist()
         for batch in dataset.take(number).as_numpy_iterator()
     ]
-
-
-def test_training_has_every_example_once_an_epoch(tokenizer):
-    made = features_of(tokenizer, 96)
-    batches = length_groups.train_batches(
-        made, batch_size=8, seed=3, lengths=[64]
-    )
-    rows = rows_of(batches, 36)
-    for epoch in range(3):
-        seen = sum(rows[12 * epoch : 12 * (epoch + 1)], [])
-        assert sorted(seen) == list(range(96))
-    assert rows[:12] != rows[12:24]
 
 
 def test_training_can_be_entered_anywhere(tokenizer):

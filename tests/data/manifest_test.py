@@ -95,23 +95,6 @@ def test_fitting_shards_pass(made, tmp_path):
     )
 
 
-def test_another_length_is_refused(made):
-    refused(
-        made[0], r"--max_seq_length=128: .*made with 16", max_seq_length=128
-    )
-
-
-def test_another_vocabulary_is_refused(made):
-    other = Words(size=60, sha256="bb", path="other.txt")
-    refused(made[0], "another vocabulary.*50 entries.*other", vocabulary=other)
-
-
-def test_a_cut_shard_is_refused(made):
-    with open(made[0][1], "r+b") as file:
-        file.truncate(100)
-    refused(made[0], "00001-of-00002.tfrecord: 100 bytes, its manifest says")
-
-
 def test_shards_without_a_manifest_are_checked_by_their_first_record(tmp_path):
     path = str(tmp_path / "x.tfrecord")
     write_shard(path, length=32)
@@ -137,11 +120,3 @@ def test_a_file_that_is_not_a_shard_is_refused(tmp_path):
     refused([str(path)], "x.txt: record 1 is truncated or damaged")
     path.write_bytes(b"")
     refused([str(path)], "x.txt: holds no records")
-
-
-def test_a_listed_shard_that_is_missing_is_named(made, tmp_path):
-    (tmp_path / "a-00001-of-00002.tfrecord").unlink()
-    refused(made[0][:1], "a.manifest.json lists .*a-00001-of-00002.tfrecord")
-    # Other shards in the same directory do not need it.
-    write_shard(tmp_path / "other.tfrecord")
-    assert manifest.counts([str(tmp_path / "other.tfrecord")]) == [3]

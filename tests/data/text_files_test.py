@@ -238,10 +238,3 @@ def test_a_parquet_table_is_read_as_json_lines_are(tmp_path):
     pa.parquet.write_table(twice, path)
     with pytest.raises(errors.InputError, match="two columns named 'text'"):
         rows_of(path)
-
-
-def read(name, *endings):
-    """Returns (place, text) of all rows."""
-    paths = text_files.find_all(str(name), endings)
-    rows = text_files.read_named(paths)
-    return [(row.where, row.text("text")) for row in rows]

@@ -50,35 +50,6 @@ def test_windows_cover_a_text_and_overlap(tokenizer):
         assert [joined[j] for j in range(len(joined))] == expected
 
 
-def test_a_text_of_one_window_is_as_without_windows(tokenizer):
-    first, second = [_text(3), _text(2)], [_text(2), ""]
-    options = {"max_seq_length": 8}
-    whole = encoded_texts.encode(tokenizer, first, second, **options)
-    divided = encoded_texts.encode(
-        tokenizer, first, second, windows=features.Windows(4, 4), **options
-    )
-    assert np.array_equal(whole.row_splits, divided.row_splits)
-    for name, values in whole.ragged.items():
-        assert np.array_equal(values, divided.ragged[name])
-
-
-def test_every_window_of_a_pair_has_the_first_text(tokenizer):
-    made = encoded_texts.encode(
-        tokenizer,
-        [_text(2, 3), _text(9)],
-        [_text(11), _text(9)],
-        max_seq_length=10,
-        windows=features.Windows(stride=4, most=3),
-    )
-    question = tokenizer.encode([_text(2, 3)]).ids.tolist()
-    windows = _windows(made, 0)
-    assert len(windows) == 3
-    assert all(ids[1:3] == question for ids in windows)
-    # The first text of the second pair keeps half of the room.
-    assert made.counts.tolist() == [3, 3]
-    assert made.lengths.tolist() == [10, 10]
-
-
 def test_batches_have_every_window_and_little_padding(tokenizer):
     rng = np.random.default_rng(0)
     texts = [_text(int(n)) for n in rng.integers(1, 60, 64)]

@@ -100,28 +100,6 @@ def test_a_folder_is_flushed_with_its_files_before_the_rename(
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_the_earlier_folder_stays_if_it_cannot_be_renamed_back(
-    tmp_path, monkeypatch
-):
-    path, rename = tmp_path / "made", os.rename
-    _write_folder(path, "old")
-
-    def rename_once(source, target):
-        if os.path.exists(path):
-            return rename(source, target)
-        raise OSError(5, "Input/output error", source)
-
-    monkeypatch.setattr(os, "rename", rename_once)
-    with pytest.raises(OSError, match="Input/output"):
-        _write_folder(path, "new")
-    monkeypatch.setattr(os, "rename", rename)
-    assert not path.exists()
-    atomic.restore_folders(str(tmp_path))
-    assert _text_of(path) == "old"
-    _write_folder(path, "newer")
-    assert os.listdir(tmp_path) == ["made"]
-
-
 def _kill_folder_writer(repository, path, moment):
     """Kills a process that replaces a folder without an exchange of names."""
     code = (
@@ -213,13 +191,6 @@ def test_a_failed_write_is_named_whatever_library_reports_it(
                 f"I/O error: {words} (os error {number})"
             )
     assert (caught.value.errno, caught.value.filename) == (number, path)
-
-
-def test_an_error_of_another_file_keeps_its_name(tmp_path):
-    with pytest.raises(tf.errors.UnknownError, match="/corpus/a"):
-        with atomic.replacing(str(tmp_path / "a")):
-            text = f"/corpus/a; {os.strerror(errno.EIO)}"
-            raise tf.errors.UnknownError(None, None, text)
 
 
 def test_writers_of_one_file_do_not_remove_each_others(tmp_path, monkeypatch):

@@ -206,22 +206,6 @@ def test_the_value_of_main_is_the_exit_code():
     assert caught.value.code == 7
 
 
-def test_help_begins_with_the_flags_of_the_examples(capsys, monkeypatch):
-    """The others follow by the class that declares them."""
-    module = sys.modules[__name__]
-    monkeypatch.setattr(module, "__doc__", "runner.py --max_steps=1 --use_tpu")
-    with pytest.raises(SystemExit):
-        run(lambda config: None, "--help")
-    lines = capsys.readouterr().out.splitlines()
-    names = [line.split(":")[0].strip() for line in lines if line]
-    assert names[1:4] == ["Flags", "--max_steps", "--use_tpu"]
-    more = names.index("More flags of this command")
-    base = names.index("The fields that both runners of this test share")
-    assert more == 4 and "--vocab_file" in names[more:base]
-    assert names[base + 1 :] == ["--output_dir"]
-    assert len(names) == len(set(names))
-
-
 COMMANDS = [
     path.name
     for path in sorted(pathlib.Path(__file__).parents[2].glob("*.py"))

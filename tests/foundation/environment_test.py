@@ -48,17 +48,3 @@ def test_an_old_python_comes_as_far_as_the_message(command):
     names.append("file_system")
     for name in [command, *(f"foundation/{x}.py" for x in names)]:
         ast.parse((ROOT / name).read_text(), feature_version=(3, 9))
-
-
-def test_a_program_that_imports_the_module_keeps_its_own_errors(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text("import foundation.environment\n")
-    found = subprocess.run(
-        [sys.executable, "-S", str(program)],
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 1
-    last = found.stderr.splitlines()[-1]
-    assert last.startswith("ImportError: no package 'absl'")

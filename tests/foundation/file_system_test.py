@@ -8,8 +8,6 @@ TensorFlow's file system in memory, ram://, takes the part of a bucket.
 import bz2
 import gzip
 import os
-import subprocess
-import sys
 
 import pyarrow
 import pytest
@@ -111,21 +109,6 @@ def test_what_cannot_be_read_is_named(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(errors.InputError, match=name + message):
         file_system.read_json(str(tmp_path / name))
-
-
-def test_a_remote_path_imports_tensorflow_as_the_commands_do(repository):
-    """Otherwise a check of flags would show notices and disable oneDNN."""
-    code = (
-        "import os, sys; from foundation import file_system; "
-        "assert not file_system.exists('ram://nothing'); "
-        "sys.exit(os.environ['TF_CPP_MIN_LOG_LEVEL'] != '3')"
-    )
-    subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=repository,
-        env={k: v for k, v in os.environ.items() if not k.startswith("TF_")},
-        check=True,
-    )
 
 
 def test_names_and_globs_are_expanded_in_order(tmp_path):

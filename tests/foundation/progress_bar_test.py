@@ -7,7 +7,6 @@ import logging
 import sys
 
 import pytest
-from absl import logging as absl_logging
 
 from foundation import progress
 
@@ -39,19 +38,6 @@ def test_brief_work_shows_nothing(monkeypatch, capsys, caplog, is_terminal):
     with progress.bar(is_brief=True, total=4, desc="reading") as bar:
         bar.update(4)
     assert not capsys.readouterr().err.strip() and not caplog.text
-
-
-def test_a_line_of_the_log_begins_where_a_bar_was(monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with progress.bar(total=4, desc="reading") as bar:
-        bar.update(1)
-        capsys.readouterr()
-        absl_logging.get_absl_handler().handle(
-            logging.makeLogRecord({"msg": "a line", "levelno": logging.INFO})
-        )
-        shown = capsys.readouterr().err
-    # The handler may write to an earlier stderr.
-    assert shown.startswith("\r  ") and "|" not in shown
 
 
 @pytest.mark.parametrize(

@@ -59,35 +59,6 @@ def test_left_to_right_never_sees_the_future(tiny_config, features):
         assert np.abs(before[0, i:] - after[0, i:]).max() > 1e-3
 
 
-def test_packed_instances_are_as_if_alone(bert, features):
-    first = {k: features[k][0:1, :7] for k in features}
-    second = {k: features[k][3:4, :4] for k in features}
-    row = {
-        name: np.concatenate([first[name], second[name]], axis=1)
-        for name in ("input_ids", "segment_ids")
-    }
-    row["input_mask"] = np.array([[1] * 7 + [2] * 4], np.int32)
-    row = {name: np.pad(ids, ((0, 0), (0, 1))) for name, ids in row.items()}
-    positions = np.array([[*range(7), *range(4), 0]], np.int32)
-    packed = _run(
-        bert,
-        row,
-        position_ids=positions,
-        pooled_positions=np.array([[0, 7]], np.int32),
-        packed=True,
-    )
-    for instance, start, stop in ((first, 0, 7), (second, 7, 11)):
-        alone = _run(bert, instance)
-        np.testing.assert_allclose(
-            packed.sequence_output[:, start:stop],
-            alone.sequence_output,
-            atol=1e-5,
-        )
-        np.testing.assert_allclose(
-            packed.pooled_output[:, start // 7], alone.pooled_output, atol=1e-5
-        )
-
-
 @pytest.mark.parametrize("attention", encoder.ATTENTIONS)
 @pytest.mark.parametrize("packed", [False, True])
 def test_chosen_positions_select_from_the_complete_layer(

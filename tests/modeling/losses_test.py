@@ -21,17 +21,6 @@ def _pair(weighted):
     return float(weighted.sum), float(weighted.weight)
 
 
-def test_masked_lm_counts_only_weighted_positions_and_adds_epsilon():
-    logits = RNG.normal(size=(2, 3, 5)).astype(np.float32)
-    ids = np.array([[1, 4, 0], [2, 0, 0]], np.int32)
-    weights = np.array([[1, 1, 0], [1, 0, 0]], np.float32)
-    log_probs = _log_softmax(logits)
-    expected = -(log_probs[0, 0, 1] + log_probs[0, 1, 4] + log_probs[1, 0, 2])
-    loss = losses.masked_lm(logits, ids, weights)
-    assert _pair(loss) == pytest.approx((expected, 3.0), rel=1e-5)
-    assert loss.epsilon == 1e-5
-
-
 def test_masked_lm_without_any_position_is_zero_and_not_nan():
     logits = np.zeros((1, 2, 5), np.float32)
     ids = np.zeros((1, 2), np.int32)
@@ -85,26 +74,6 @@ def test_the_gradient_over_the_vocabulary_is_probability_minus_label(dtype):
     )
     expected = -(weights * (log_probs * one_hot).sum(-1)).sum()
     assert float(loss.sum) == pytest.approx(expected, rel=1e-6)
-
-
-def test_next_sentence_of_packed_rows_is_that_of_single_ones():
-    logits = RNG.normal(size=(2, 3, 2)).astype(np.float32)
-    labels = np.array([[0, 1, 0], [1, 0, 0]], np.int32)
-    weights = np.array([[1, 1, 0], [1, 0, 0]], np.float32)
-    packed = losses.next_sentence(logits, labels, weights)
-    alone = losses.next_sentence(
-        logits[[0, 0, 1], [0, 1, 0]], np.array([0, 1, 1], np.int32), np.ones(3)
-    )
-    assert _pair(packed) == pytest.approx(_pair(alone), rel=1e-6)
-
-
-def test_multi_label_is_the_mean_binary_cross_entropy():
-    logits = RNG.normal(size=(2, 3)).astype(np.float32)
-    labels = np.array([[1, 0, 1], [0, 0, 1]], np.int32)
-    probs = 1 / (1 + np.exp(-logits))
-    each = -(labels * np.log(probs) + (1 - labels) * np.log(1 - probs))
-    loss = losses.multi_label(logits, labels)
-    assert _pair(loss) == pytest.approx((each.mean(-1).sum(), 2.0), rel=1e-5)
 
 
 def test_span_is_the_mean_of_start_and_end():

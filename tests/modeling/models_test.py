@@ -120,30 +120,3 @@ def test_a_bilstm_shows_every_position_to_a_left_to_right_model(
         loss = tf.reduce_sum(tf.sin(3 * _logits(model(inputs))))
     for found in tape.gradient(loss, model.bilstm.trainable_variables):
         assert np.abs(found).max() > 0
-
-
-def test_a_head_does_not_change_the_encoders_start(tiny_config):
-    one = models.PretrainingModel(tiny_config, seed=5)
-    two = models.TaggingModel(tiny_config, num_classes=9, seed=5)
-    values = {v.path: v.numpy() for v in one.weights}
-    shared = [v for v in two.weights if v.path in values]
-    assert len(shared) == 5 + 2 * 16
-    for variable in shared:
-        np.testing.assert_array_equal(variable.numpy(), values[variable.path])
-
-
-def test_replicas_start_alike_and_train(tiny_config, features):
-    devices = tf.config.list_logical_devices("CPU")
-    strategy = tf.distribute.MirroredStrategy([d.name for d in devices[:2]])
-    with strategy.scope():
-        mirrored = models.PretrainingModel(tiny_config, seed=4)
-    alone = models.PretrainingModel(tiny_config, seed=4)
-
-    @tf.function
-    def run():
-        return strategy.run(lambda: mirrored(features).masked_lm_logits)
-
-    for result in strategy.experimental_local_results(run()):
-        np.testing.assert_allclose(
-            result, alone(features).masked_lm_logits, atol=1e-6
-        )

@@ -16,12 +16,8 @@ import tiny_runs
 
 import bert
 import convert_checkpoint
-from data import length_groups
-from finetuning import record
 from foundation import errors
-from modeling import crf
 from serving import api
-from tasks.ner import tagging
 from tests.weights import sentence_models
 from weights import task_files
 
@@ -127,30 +123,6 @@ def test_masks_are_encoded_as_they_are_filled(load):
     assert [x.token for x in tokens] == "the [MASK] sat , [MASK]".split()
     spans = [text[x.start : x.end] for x in tokens]
     assert spans == [x.token for x in tokens]
-    logits = model.keras_model(model.encode([text]))["masked_lm_logits"][0]
-    scores = tf.nn.softmax(logits).numpy()[[2, 5]]
-    best = [[x.probability for x in y] for y in model.predict([text])[0]]
-    np.testing.assert_allclose(
-        np.sort(scores)[:, : -1 - len(best[0]) : -1], best, atol=1e-6
-    )
-
-
-@pytest.mark.parametrize(
-    "task, token, is_warned",
-    [
-        ("classification", "[SEP]", True),
-        ("classification", "[MASK]", True),
-        ("fill_mask", "[SEP]", True),
-        ("fill_mask", "[MASK]", False),
-    ],
-)
-def test_special_tokens_in_texts_are_warned_of(
-    task, token, is_warned, load, caplog
-):
-    model = load(task)
-    assert not warnings_of(caplog, model.encode, ["the cat"])
-    found = warnings_of(caplog, model.encode, [f"the {token} cat"])
-    assert (f"contains {token}, which is read as a word" in found) == is_warned
 
 
 @pytest.mark.parametrize("architecture", ["HF_ColBERT", None, "BertModel"])
@@ -170,27 +142,11 @@ def test_an_unknown_head_is_named(architecture, tiny_models, tmp_path, caplog):
     assert (is_named in caplog.text) == (architecture is not None)
 
 
-@pytest.fixture
-def in_cache(tiny_models, tmp_path):
-    """A tagger with a CRF as a folder of the Hugging Face cache."""
-    folder = tmp_path / "models--me--tagger"
-    snapshot = folder / "snapshots" / "abc"
+def test_all_files_of_a_cached_model_are_read(tiny_models, tmp_path):
+    snapshot = tmp_path / "models--me--tagger" / "snapshots" / "abc"
     shutil.copytree(tiny_models / "token_classification", snapshot)
-    model = crf.CrfTaggingModel(
-        tiny_runs.config(exports.WORDS),
-        num_classes=len(exports.TAGS),
-        forbidden=crf.Scores(**tagging.forbidden(exports.TAGS, "bio2")),
-    )
-    tagging.save_crf(model, exports.TAGS, str(snapshot))
     (snapshot / "run.json").write_text('{"flags": {"max_seq_length": 20}}')
-    return folder
-
-
-def test_all_files_of_a_cached_model_are_read(in_cache, tmp_path):
-    model = api.load(str(in_cache))
-    assert model.max_seq_length == 20
-    found = model.predict([CONTEXT])
-    assert found == api.load(str(in_cache / "snapshots/abc")).predict([CONTEXT])
+    assert api.load(str(snapshot.parents[1])).max_seq_length == 20
 
 
 def test_settings_are_read_in_a_bucket(tiny_models):
@@ -252,61 +208,69 @@ def test_a_released_checkpoint_is_loaded(tiny_models, tmp_path):
     assert model.predict(["the cat"])[0].label == expected[0].label
 
 
+IMPOSSIBLE = [
+    ("a text", {}, "a list is needed"),
+    (None, {"task": "translation"}, "none of classification"),
+    (None, {"task": "token_classification"}, "another task"),
+    (None, {"labels": ["a", "b"]}, "3 classes"),
+    (None, {"max_seq_length": 1000}, "positions"),
+    (None, {"pooling": "avg"}, "pooling=avg: none of cls, max, mean"),
+    (
+        None,
+        {"batch_size": 0},
+        "batch_size=0: must be at least 1",
+    ),
+    (None, {"max_seq_length": 2}, "max_seq_length=2: .* at least 3"),
+    (None, {"top_k": -1}, "top_k=-1: must be at least 1"),
+    (None, {"max_seq_length": "64"}, "max_seq_length=64: .* only 48"),
+    (None, {"top_k": 3}, "--top_k: only for fill_mask; the task of .*clas"),
+    (None, {"document_context": True}, "only for token_classification"),
+    (None, {"squad": {"no": 1}}, "'no' is none of doc_stride"),
+    (None, {"squad": {"doc_stride": 1}}, "only for question_answering"),
+    (None, {"labels": dict.fromkeys(LABELS, 1)}, "be a text"),
+    (None, {"labels": "abc"}, "3 classes"),
+    (None, {"normalize": "no"}, "normalize=no: must be True or False"),
+    (["a", ("a", "b", "c")], {}, "a text or a pair"),
+    ([1], {}, "a text or a pair"),
+    (1, {}, "a list is needed, not 1"),
+    ({"the cat": 0}, {}, "a list is needed"),
+    ({"the cat"}, {}, "a list is needed"),
+    (np.zeros((2, 2)), {}, "a list is needed"),
+]
+UNREADABLE = [
+    ("multiple_choice", "the cat", r"is not a pair \(beginning, "),
+    ("multiple_choice", ("the", "cat"), r"is not a pair \(beginning, "),
+    ("question_answering", ("the", 1), r"is not a pair \(question, parag"),
+    ("token_classification", ("the", "cat"), "is not a text"),
+    ("fill_mask", "the cat", r"no \[MASK\]"),
+    ("multiple_choice", ("a", []), "same number of endings"),
+]
+
+
 @pytest.mark.parametrize(
-    "inputs, options, message",
+    "task, inputs, options, message",
     [
-        ("a text", {}, "a list is needed"),
-        (None, {"task": "translation"}, "none of classification"),
-        (None, {"task": "token_classification"}, "another task"),
-        (None, {"labels": ["a", "b"]}, "3 classes"),
-        (None, {"max_seq_length": 1000}, "positions"),
-        (None, {"pooling": "avg"}, "pooling=avg: none of cls, max, mean"),
+        *(("classification", *row) for row in IMPOSSIBLE),
+        *((task, [item], {}, message) for task, item, message in UNREADABLE),
         (
+            "question_answering",
             None,
-            {"batch_size": 0},
-            "batch_size=0: must be at least 1",
+            {"squad": {"null_score_diff_threshold": 1.0}},
+            "--version_2_with_negative",
         ),
-        (None, {"max_seq_length": 2}, "max_seq_length=2: .* at least 3"),
-        (None, {"top_k": -1}, "top_k=-1: must be at least 1"),
-        (None, {"max_seq_length": "64"}, "max_seq_length=64: .* only 48"),
-        (None, {"top_k": 3}, "--top_k: only for fill_mask; the task of .*clas"),
-        (None, {"document_context": True}, "only for token_classification"),
-        (None, {"squad": {"no": 1}}, "'no' is none of doc_stride"),
-        (None, {"squad": {"doc_stride": 1}}, "only for question_answering"),
-        (None, {"labels": dict.fromkeys(LABELS, 1)}, "be a text"),
-        (None, {"labels": "abc"}, "3 classes"),
-        (None, {"normalize": "no"}, "normalize=no: must be True or False"),
-        (["a", ("a", "b", "c")], {}, "a text or a pair"),
-        ([1], {}, "a text or a pair"),
-        (1, {}, "a list is needed, not 1"),
-        ({"the cat": 0}, {}, "a list is needed"),
-        ({"the cat"}, {}, "a list is needed"),
-        (np.zeros((2, 2)), {}, "a list is needed"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(tiny_models, inputs, options, message):
+def test_what_cannot_be_done_is_one_line(
+    tiny_models, task, inputs, options, message
+):
     with pytest.raises(errors.InputError, match=message) as caught:
-        api.load(str(tiny_models / "classification"), **options).predict(inputs)
+        api.load(str(tiny_models / task), **options).predict(inputs)
     assert "\n" not in str(caught.value)
-
-
-def test_a_threshold_is_for_questions_without_an_answer(tiny_models):
-    path = str(tiny_models / "question_answering")
-    with pytest.raises(errors.InputError, match="--version_2_with_negative"):
-        api.load(path, squad={"null_score_diff_threshold": 1.0})
 
 
 def test_a_path_of_any_kind_is_taken(tiny_models):
     path = tiny_models / "classification"
     assert api.load(pathlib.Path(path)).labels == api.load(str(path)).labels
-
-
-def test_options_of_answers_are_flags_of_the_command(tiny_models):
-    path = str(tiny_models / "question_answering")
-    model = api.load(path, max_seq_length=24, squad={"max_query_length": 8})
-    assert len(model.predict(QUESTIONS)) == len(QUESTIONS)
-    with pytest.raises(errors.InputError, match="'stride' is none of .*doc_"):
-        api.load(path, squad={"stride": 8})
 
 
 def warnings_of(caplog, call, inputs):
@@ -368,87 +332,47 @@ def test_pairs_and_single_texts_are_told_apart(
     api.load(path, new_head=True, **options).predict([right, wrong])
 
 
-def test_a_saved_model_reads_long_texts_as_before(tiny_models, tmp_path):
-    path = with_flags(
-        tiny_models / "classification",
-        tmp_path,
-        task_name="csv",
-        long_texts="max",
-        doc_stride=4,
-    )
-    for name, options in (
-        ("same", {"max_seq_length": 12}),
-        ("new", {"labels": ["a", "b"], "new_head": True}),
-    ):
-        task = {"task": "classification"}
-        model = api.load(path, **task, **options)
-        model.save(tmp_path / name)
-        again = api.load(tmp_path / name)
-        assert again.max_seq_length == model.max_seq_length != 48
-        assert again.predict(TEXTS[:4]) == model.predict(TEXTS[:4])
-        flags = record.RunRecord(str(tmp_path / name)).flags
-        assert ("task_name" in flags) == (name == "same")
+SAVED = [
+    ("classification", {"max_seq_length": 12}, TEXTS[:4]),
+    ("regression", {}, TEXTS[:4]),
+    ("multilabel", {}, TEXTS[:4]),
+    ("multiple_choice", {}, [("the", ["cat", "dogs"])]),
+    (
+        "question_answering",
+        {
+            "max_seq_length": 24,
+            "squad": {"doc_stride": 5, "max_query_length": 8},
+        },
+        QUESTIONS,
+    ),
+    (
+        "token_classification",
+        {"max_seq_length": 24, "document_context": True},
+        TEXTS[:4],
+    ),
+    ("fill_mask", {}, ["the [MASK] sat"]),
+]
 
 
-def test_a_saved_model_reads_questions_and_sentences_as_before(
-    tiny_models, tmp_path
+@pytest.mark.parametrize("task, options, inputs", SAVED)
+def test_a_saved_model_reads_and_predicts_as_before(
+    tiny_models, tmp_path, task, options, inputs
 ):
-    flags = {"doc_stride": 5, "max_query_length": 8, "max_answer_length": 2}
-    model = api.load(
-        tiny_models / "question_answering", max_seq_length=24, squad=flags
-    )
-    model.save(tmp_path / "answers")
-    again = api.load(tmp_path / "answers")
-    assert again.max_seq_length == 24
-    assert again.predict(QUESTIONS) == model.predict(QUESTIONS)
-    model = api.load(
-        tiny_models / "token_classification",
-        max_seq_length=24,
-        document_context=True,
-    )
-    model.save(tmp_path / "tagger")
-    flags = record.RunRecord(str(tmp_path / "tagger")).flags
-    assert api.load(tmp_path / "tagger").max_seq_length == 24
-    assert flags["document_context"] == "maximal"
-    api.load(tiny_models / "fill_mask").save(tmp_path / "masks")
-    assert not (tmp_path / "masks" / record.NAME).exists()
+    path = tiny_models / task
+    if task == "classification":
+        long = {"task_name": "csv", "long_texts": "max", "doc_stride": 4}
+        path = with_flags(path, tmp_path, **long)
+    model = api.load(path, **options)
+    model.save(tmp_path / "saved")
+    again = api.load(tmp_path / "saved")
+    assert (again.task, again.labels) == (model.task, model.labels)
+    assert again.max_seq_length == model.max_seq_length
+    assert again.predict(inputs) == model.predict(inputs)
 
 
-@pytest.mark.parametrize(
-    "task, item",
-    [
-        ("classification", "the cat"),
-        ("question_answering", ("Who lives?", "Mary lives in Paris.")),
-        ("token_classification", "Mary lives in Paris."),
-        ("sentence_embedding", "the cat"),
-    ],
-)
-def test_a_batch_has_no_more_rows_than_there_are(
-    task, item, tiny_models, monkeypatch
-):
-    counts = []
-    arrays = length_groups.OrderedBatches.arrays
-
-    def counted(self):
-        for batch in arrays(self):
-            counts.append(len(batch["input_mask"]))
-            yield batch
-
-    monkeypatch.setattr(length_groups.OrderedBatches, "arrays", counted)
-    folder = "fill_mask" if task == "sentence_embedding" else task
-    model = bert.load(tiny_models / folder, task=task, max_seq_length=24)
-    (one,), (first, *_) = model.predict([item]), model.predict([item] * 3)
-    assert counts == [1, 3]
-    if task == "sentence_embedding":
-        np.testing.assert_allclose(one, first, atol=1e-5)
-    else:
-        assert str(one)[:30] == str(first)[:30]
-
-
-def test_an_empty_list_has_no_results(load, tiny_models, tmp_path):
+def test_an_empty_list_has_no_results(load, tmp_path):
     for task in TASKS:
-        assert load(task).predict([]) == []
-        assert load(task).tokenize([]) == []
+        assert load(task).predict([]) == load(task).tokenize([]) == []
     folder = sentence_models.save(
         tmp_path / "dense",
         pooling=["cls", "mean"],
@@ -456,22 +380,3 @@ def test_an_empty_list_has_no_results(load, tiny_models, tmp_path):
     )
     model = api.load(folder, task="sentence_embedding")
     assert model.predict([]).shape == (0, 4)
-    assert model.predict(["the cat"]).shape == (1, 4)
-    with pytest.raises(errors.InputError, match="no inputs"):
-        load("classification").encode([])
-
-
-@pytest.mark.parametrize(
-    "task, item, message",
-    [
-        ("multiple_choice", "the cat", r"is not a pair \(beginning, "),
-        ("multiple_choice", ("the", "cat"), r"is not a pair \(beginning, "),
-        ("question_answering", ("the", 1), r"is not a pair \(question, parag"),
-        ("token_classification", ("the", "cat"), "is not a text"),
-        ("fill_mask", "the cat", r"no \[MASK\]"),
-        ("multiple_choice", ("a", []), "same number of endings"),
-    ],
-)
-def test_an_item_that_cannot_be_read_is_named(load, task, item, message):
-    with pytest.raises(errors.InputError, match=message):
-        load(task).predict([item])

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from serving import predictors
+from weights import kinds
 
 EXAMPLES = {
     "classification": (
@@ -57,23 +58,8 @@ def test_an_example_prints_predictions(task, tiny_models, run, capsys):
     assert re.search(expected, capsys.readouterr().out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("task", ["multiple_choice", "question_answering"])
-def test_a_single_text_is_refused(task, tiny_models, run, capsys):
-    with pytest.raises(SystemExit):
-        run(f"--model_dir={tiny_models / task}", "the cat")
-    assert "texts: this task needs two or more" in capsys.readouterr().err
-
-
-def test_a_directory_without_a_model_is_refused_in_one_line(run, capsys):
-    with pytest.raises(SystemExit) as ended:
-        run("--model_dir=none", "the cat")
-    assert ended.value.code == 2
-    found = capsys.readouterr().err
-    assert "none: no such checkpoint or directory" in found
-    assert found.count("\n") == 1
-
-
 def test_every_task_has_an_example(path):
     found = [show.__name__ for show in runpy.run_path(path)["TASKS"]]
     assert set(found) == set(EXAMPLES)
     assert found == list(predictors.PREDICTORS)
+    assert set(found) == set(kinds.EXPORT_NAMES)

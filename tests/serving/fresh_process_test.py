@@ -58,37 +58,3 @@ def test_a_fresh_process_gives_the_same_results(tmp_path):
         found, own = json.loads(line), expected.pop("answer").tolist()
         assert found.pop("answer") == [x.decode() for x in own]
         assert found == {k: pytest.approx(x) for k, x in expected.items()}
-
-
-def test_wrong_requests_get_one_line(tmp_path, capsys):
-    exports.save_model(tmp_path / "model", models.PretrainingModel)
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "a.txt").write_text("mine")
-    for flags, message in (
-        ({"output_dir": tmp_path / "notes"}, "is no exported model"),
-        ({"output_dir": tmp_path / "notes/a.txt"}, "a.txt is a file, not a"),
-        ({"model_dir": tmp_path / "nothing"}, "no such checkpoint"),
-        ({"max_seq_length": 1000}, "has only 48 positions"),
-        ({"task": "classification"}, "another task, fill_mask"),
-        ({"task": "token_classification"}, "another task, fill_mask"),
-        (
-            {"task": "question_answering", "max_query_length": 8},
-            "another task, fill_mask",
-        ),
-        ({"task": "sentence_embedding", "layer": 7}, "2 layers"),
-        ({"layer": -2}, "--layer: only for sentence_embedding; the task"),
-        ({"doc_stride": 8}, "--doc_stride: only for question_answering; the"),
-        ({"label_names": "a,b"}, "--label_names: only for classification, re"),
-    ):
-        flags = {
-            "model_dir": tmp_path / "model",
-            "output_dir": tmp_path / "exported",
-            "max_seq_length": 24,
-        } | flags
-        model_dir, output_dir = flags.pop("model_dir"), flags.pop("output_dir")
-        with pytest.raises(SystemExit) as ended:
-            exports.export(model_dir, output_dir, **flags)
-        error = capsys.readouterr().err.splitlines()[-1]
-        assert ended.value.code == 2
-        assert message in error, error
-        assert not (tmp_path / "exported").exists()

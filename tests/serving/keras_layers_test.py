@@ -201,29 +201,6 @@ def test_words_and_the_head_of_a_loaded_model_have_one_table(load, tmp_path):
     assert 11 in unused and np.any(tf.convert_to_tensor(gradient)[11])
 
 
-@pytest.mark.parametrize(
-    "task, inputs",
-    [
-        ("classification", TEXTS),
-        ("multilabel", TEXTS),
-        ("regression", TEXTS),
-        ("multiple_choice", CHOICES),
-        ("question_answering", [("who", "the cat sat")]),
-        ("token_classification", TEXTS),
-        ("fill_mask", ["the [MASK] sat"]),
-    ],
-)
-def test_a_saved_model_predicts_the_same(task, inputs, load, tmp_path):
-    model = load(task)
-    model.save(tmp_path / "saved")
-    (tmp_path / "saved" / "run.json").write_text(
-        '{"flags": {"max_query_length": 8}}'
-    )
-    again = bert.load(tmp_path / "saved")
-    assert (again.task, again.labels) == (model.task, model.labels)
-    assert again.predict(inputs) == model.predict(inputs)
-
-
 def test_the_scores_of_a_crf_and_of_squad_are_saved(load, tmp_path):
     model = load("token_classification")
     model.save(tmp_path / "plain")

@@ -22,10 +22,7 @@ from serving import onnx_engine  # noqa: E402
 
 _EMBEDDING = "sentence_embedding"
 # Tasks whose models are computed without TensorFlow.
-_WITHOUT = (
-    *("classification", "regression", "multiple_choice"),
-    *("question_answering", _EMBEDDING),
-)
+_WITHOUT = (*("question_answering", _EMBEDDING),)
 
 
 def test_a_damaged_model_is_refused(tiny_models, tmp_path):

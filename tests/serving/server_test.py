@@ -6,10 +6,6 @@ python -m pytest tests/serving/server_test.py
 import asyncio
 import dataclasses
 import json
-import pathlib
-import re
-import shutil
-import subprocess
 import threading
 
 import pytest
@@ -324,31 +320,6 @@ def test_slow_and_too_many_requests_are_refused(servables):
     assert later == 200
 
 
-BODY = '{"instances": ["ab"]}'
-
-
-def test_slow_bodies_do_not_hold_the_places_of_fast_requests(servables):
-    head = f"{PREDICT}\r\nHost: a\r\nContent-Length: {len(BODY)}\r\n\r\n"
-
-    async def use(client):
-        slow = [
-            await asyncio.open_connection("127.0.0.1", client.server.port)
-            for _ in range(9)
-        ]
-        for _, writer in slow:
-            writer.write((head + BODY[:5]).encode())
-        path = "/v1/models/embedding:predict"
-        for _ in range(9):
-            assert (await client.post(path, data=BODY)).status == 200
-        for reader, writer in slow[:2]:
-            writer.write(BODY[5:].encode())
-            assert b" 200 OK" in await reader.readline()
-        for _, writer in slow:
-            writer.close()
-
-    run(servables, use)
-
-
 def test_a_long_request_leaves_batches_to_others(servables):
     model = servables["embedding"]
 
@@ -402,26 +373,6 @@ def test_the_page_is_complete_and_names_the_models(servables):
     assert '"name": "tagging"' in text
     # Nothing is read from other servers.
     assert "http:" not in text and "https:" not in text and "{{" not in text
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="runs JavaScript")
-def test_the_page_shows_five_answers_that_do_not_overlap():
-    page = (pathlib.Path(server.__file__).parent / "page.html").read_text()
-    function = re.search(r"^function distinct.*?^}", page, re.M | re.S)[0]
-    constant = re.search(r"^const MOST_ANSWERS.*$", page, re.M)[0]
-    words = "a1 b2 c3 d4 e5 f6 g7".split()
-    predicted = {
-        "answer": "b2 c3",
-        "answers": ["a1 b2", "b2 c3", "c3", "", *words],
-        "scores": [0.5, 0.4, 0.3, 0.2, 0.05, 0.05, 0.05, 0.05, 0.04, 0.03, 0.0],
-    }
-    call = f"distinct({json.dumps(predicted)}, {json.dumps(' '.join(words))})"
-    program = f"{constant}\n{function}\nconsole.log(JSON.stringify({call}))"
-    found = subprocess.run(
-        ["node", "-e", program], stdout=subprocess.PIPE, check=True
-    )
-    # "b2 c3", "", "a1", "d4" and "e5".
-    assert json.loads(found.stdout) == [1, 3, 4, 7, 8]
 
 
 def test_names_in_the_page_are_escaped(servables):

@@ -188,18 +188,6 @@ def test_requests_during_swaps_have_right_answers(tmp_path):
     run(tmp_path, use)
 
 
-def test_a_directory_without_versions_is_not_watched(tmp_path):
-    write(tmp_path, 1)
-    write(tmp_path / "1", 7)
-
-    async def use(client):
-        await asyncio.sleep(5 * SECONDS)
-        assert await states(client) == {1: "AVAILABLE"}
-        assert await ask(client) == "v1 a"
-
-    run(tmp_path / "1", use)
-
-
 def test_a_saved_model_replaces_another(toys, tmp_path, caplog):
     shutil.copytree(toys / "embedding", tmp_path / "1")
 

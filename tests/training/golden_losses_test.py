@@ -92,8 +92,3 @@ def test_the_curve_of_bfloat16_lies_on_that_of_float32(tmp_path, golden):
     assert apart.mean() < 0.005
     ends = np.mean(losses[-20:]), np.mean(golden.loss[-20:])
     assert ends[0] == pytest.approx(ends[1], rel=0.005)
-
-
-def test_the_golden_run_learns_and_is_clipped(golden):
-    assert np.mean(golden.loss[-20:]) < 0.55 * golden.loss[0]
-    assert min(golden.grad_norm) > 1.0

@@ -3,7 +3,6 @@
 pytest tests/training/hardware_test.py
 """
 
-import glob
 import json
 import os
 import pathlib
@@ -58,23 +57,6 @@ def test_without_a_gpu_auto_takes_the_cpu(monkeypatch, caplog):
     assert strategy.is_one_cpu(strategy.create())
 
 
-@pytest.mark.parametrize(
-    ("kind", "index", "job"), [("master", 0, "chief"), ("worker", 1, "worker")]
-)
-def test_the_cluster_is_the_processes_that_train(monkeypatch, kind, index, job):
-    seen = []
-    monkeypatch.setattr(
-        tf.distribute, "MultiWorkerMirroredStrategy", seen.append
-    )
-    monkeypatch.setenv("TF_CONFIG", task(kind, index))
-    strategy.create()
-    (cluster,) = seen
-    jobs = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
-    assert cluster.cluster_spec().as_dict() == jobs
-    assert (cluster.task_type, cluster.task_id) == (job, index)
-    assert cluster.rpc_layer == "grpc"
-
-
 def test_a_runner_without_a_shared_folder_stays_on_one_machine(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", CLUSTER)
     made = devices_lib.open_devices(settings.Devices(), None).strategy
@@ -124,13 +106,6 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_more_gpus_than_there_are_are_refused(monkeypatch):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    pretend(monkeypatch, gpus=2)
-    with pytest.raises(errors.InputError, match="this machine has 2 GPU"):
-        strategy.create(num_replicas=3)
-
-
 def test_a_tpu_that_is_not_there_is_refused_in_one_line(monkeypatch):
     def resolver(**arguments):
         raise ValueError("{{function_node x}} no such TPU\nand more")
@@ -142,24 +117,6 @@ def test_a_tpu_that_is_not_there_is_refused_in_one_line(monkeypatch):
         strategy.create("tpu", tpu=settings.Devices(tpu_name="x"))
     expected = "--use_tpu=true --tpu_name=x: no TPU: no such TPU"
     assert str(refused.value) == expected
-
-
-@pytest.mark.parametrize("given", [None, "local"])
-def test_tpu_name_local_reaches_tensorflows_call(monkeypatch, given):
-    """The resolver's master is "", which means this machine."""
-    monkeypatch.setenv("TPU_NAME", "local")
-    reached = []
-
-    def initialize(resolver):
-        reached.append((resolver.master(), resolver.get_tpu_system_metadata))
-        raise tf.errors.NotFoundError(None, None, "no chip here")
-
-    monkeypatch.setattr(
-        tf.tpu.experimental, "initialize_tpu_system", initialize
-    )
-    with pytest.raises(errors.InputError, match="local: no TPU: no chip here"):
-        strategy.create("tpu", tpu=settings.Devices(tpu_name=given))
-    assert [master for master, _ in reached] == [""]
 
 
 @pytest.mark.parametrize(
@@ -202,68 +159,6 @@ def test_a_cpu_says_by_its_flags_what_it_multiplies(
     monkeypatch.setattr(precision, "pathlib", pathlib)
     pretend(monkeypatch)
     assert precision.choose("auto") == expected
-
-
-def test_an_unknown_precision_is_refused():
-    with pytest.raises(errors.InputError, match="--precision=int8: not one"):
-        precision.choose("int8")
-
-
-@pytest.fixture
-def unused(monkeypatch, tmp_path):
-    """A machine with two GPUs, a CUDA 12 build and no library."""
-    for number in range(2):
-        (tmp_path / f"nvidia{number}").touch()
-    (tmp_path / "nvidiactl").touch()
-    monkeypatch.setattr(
-        strategy, "_GPU_FILES", (f"{tmp_path}/nvidia[0-9]*", "/nowhere/*")
-    )
-    build = {"is_cuda_build": True, "cuda_version": "12.5", "cudnn_version": 9}
-    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: build)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    loadable = {"libcuda.so.1"}
-
-    def load(path):
-        if path not in loadable:
-            raise OSError(path)
-
-    monkeypatch.setattr(strategy.ctypes, "CDLL", load)
-    monkeypatch.setattr(strategy.glob, "glob", _real_paths_in(tmp_path))
-    return types.SimpleNamespace(
-        folder=tmp_path, build=build, loadable=loadable
-    )
-
-
-def _real_paths_in(folder):
-    glob_files = glob.glob
-
-    def search(pattern):
-        return glob_files(pattern) if pattern.startswith(str(folder)) else []
-
-    return search
-
-
-def test_a_gpu_without_libraries_is_reported_in_one_line(unused, caplog):
-    with caplog.at_level("WARNING"):
-        strategy.create()
-    (line,) = [r.getMessage() for r in caplog.records]
-    assert line.startswith(f"{unused.folder}/nvidia0: 2 NVIDIA GPU(s), which")
-    assert "libcudart.so.12, libcublas.so.12" in line
-    assert "libcudnn.so.9 cannot be loaded" in line
-    assert line.endswith("pip install 'tensorflow[and-cuda]'")
-
-
-def test_the_reason_is_what_is_missing(unused, monkeypatch):
-    names = strategy.libraries_of(unused.build)
-    unused.loadable.update(set(names) - {"libcufft.so.11"})
-    expected = "libcufft.so.11 cannot be loaded; pip install"
-    assert strategy.why_unused().startswith(expected)
-    unused.loadable.clear()
-    assert "driver's libcuda.so.1" in strategy.why_unused()
-    unused.build["is_cuda_build"] = False
-    assert "built without CUDA" in strategy.why_unused()
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert strategy.why_unused() == "CUDA_VISIBLE_DEVICES='-1' hides them"
 
 
 def test_sigterm_ends_a_worker_that_does_not_train_yet():

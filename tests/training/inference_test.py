@@ -3,14 +3,12 @@
 python -m pytest tests/training/inference_test.py
 """
 
-import threading
-
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from training import feed, inference
+from training import inference
 
 SIZES = (5, 3, 4, 2, 6)
 
@@ -99,56 +97,6 @@ def test_a_stream_of_sets_leaves_nothing_in_tensorflow():
             np.testing.assert_array_equal(values, other[name])
     list(predictor.batches(make_batches))
     assert num_functions() > before
-
-
-def test_few_batches_are_read_ahead_of_who_asks(monkeypatch):
-    taken = []
-
-    def distribute(*arguments):
-        batches = real(*arguments)
-
-        class Counted:
-            element_spec = batches.element_spec
-
-            def __iter__(self):
-                for batch in batches:
-                    taken.append(len(taken))
-                    yield batch
-
-        return Counted()
-
-    real = feed.distribute
-    monkeypatch.setattr(feed, "distribute", distribute)
-    found = make_predictor().batches(make_batches)
-    next(found)
-    assert len(taken) == 3
-    before = threading.active_count()
-    found.close()
-    assert threading.active_count() < before
-
-
-def test_several_workers_predict_in_one_thread(monkeypatch):
-    """Their collective operations must begin in the same order."""
-    monkeypatch.setattr(
-        inference.strategies, "is_multi_worker", lambda strategy: True
-    )
-    threads = []
-    predictor = make_predictor()
-    make_function = predictor._function
-
-    def function(spec):
-        run = make_function(spec)
-
-        def run_and_record(features):
-            threads.append(threading.current_thread())
-            return run(features)
-
-        return run_and_record
-
-    monkeypatch.setattr(predictor, "_function", function)
-    found = list(predictor.batches(make_batches))
-    assert set(threads) == {threading.main_thread()}
-    assert [values["row"].shape[1] for values in found] == list(SIZES)
 
 
 def test_an_error_in_a_batch_is_that_of_the_caller():

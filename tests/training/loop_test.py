@@ -14,7 +14,6 @@ import tensorflow as tf
 import toy_run
 from absl import logging
 
-from foundation import errors
 from training import (
     checkpoints,
     loop,
@@ -117,13 +116,6 @@ def test_a_finished_run_says_so_and_stays_as_it_is(finished, monkeypatch):
     assert [line["step"] for line in metrics(directory)] == [3, 6]
 
 
-def test_another_model_in_output_dir_is_refused_in_one_line(finished):
-    go, *_ = toy_run.make({**QUICK, "width": 4})
-    with pytest.raises(errors.InputError, match="holds another model") as e:
-        go(str(finished[0]))
-    assert "\n" not in str(e.value) and "[23, 8] there" in str(e.value)
-
-
 def test_a_loss_that_is_not_finite_names_step_and_record(tmp_path):
     """Records are counted from the phase on."""
     phases = [[6, 6], [9, 6]]
@@ -147,15 +139,6 @@ def test_checkpoints_are_tf1_files_and_old_ones_are_removed(tmp_path):
     assert {v.path for v in model.variables} <= names
     assert f"{model.trainable_variables[0].path}/adam_m" in names
     assert tf.train.load_variable(latest, "global_step") == 20
-
-
-def test_restore_model_loads_weights_without_the_optimizer(finished, tmp_path):
-    directory, weights = finished
-    fresh = toy_run.Model()
-    assert loop.restore_model(fresh, str(directory)) == 6
-    for variable in fresh.variables:
-        np.testing.assert_array_equal(variable.numpy(), weights[variable.path])
-    assert loop.restore_model(fresh, str(tmp_path / "nothing")) is None
 
 
 def test_phases_of_other_lengths_are_one_run(tmp_path):
@@ -206,42 +189,6 @@ def test_the_first_call_of_a_process_is_not_part_of_the_speed(
         assert line["train/examples_per_second"] == pytest.approx(800.0)
 
 
-def test_steps_of_new_shapes_are_not_part_of_the_speed(tmp_path, monkeypatch):
-    """XLA compiles them."""
-    call = step.TrainStep.__call__
-
-    def call_with_shapes(self, batches, first_step, num_steps):
-        results = call(self, batches, first_step, num_steps)
-        assert results.shapes.tolist() == [3 * [1, 8, toy_run.LENGTH]]
-        return results._replace(shapes=np.array([[first_step // 2]]))
-
-    monkeypatch.setattr(step.TrainStep, "__call__", call_with_shapes)
-    go, *_ = toy_run.make({"steps": 4, "log_every": 1})
-    go(str(tmp_path))
-    has_speed = ["train/seconds_per_step" in line for line in metrics(tmp_path)]
-    assert has_speed == [False, True, False, True]
-
-
-def pretend_workers(monkeypatch, steps):
-    """Pretends to be one of several workers, which are at these steps."""
-    count = len(steps)
-    others = [sum(steps), sum(x != sum(steps) / count for x in steps)]
-    rows = ([float(total), float(count)] for total in others)
-    monkeypatch.setattr(strategy, "check_shared_folder", lambda *_: None)
-    monkeypatch.setattr(strategy, "is_multi_worker", lambda _: True)
-    monkeypatch.setattr(
-        strategy, "sum_over_replicas", lambda *_: tf.constant(next(rows))
-    )
-
-
-def test_workers_that_find_different_steps_are_refused(copied, monkeypatch):
-    """Also by the worker whose step is the mean of all."""
-    go, *_ = toy_run.make(QUICK)
-    pretend_workers(monkeypatch, [0, 6, 12])
-    with pytest.raises(errors.InputError, match="finds step 6 there, others"):
-        go(str(copied))
-
-
 def test_going_back_to_an_earlier_checkpoint_is_obeyed(copied):
     text = (copied / "checkpoint").read_text()
     (copied / "checkpoint").write_text(text.replace("-6", "-3"))
@@ -268,57 +215,6 @@ def test_the_best_checkpoint_by_held_out_loss_is_kept(tmp_path):
     names = dict(tf.train.list_variables(str(index.with_suffix(""))))
     weights = {v.path for v in model.variables}
     assert names.keys() == weights | {"global_step", "training_state"}
-
-
-def test_an_evaluation_that_fails_loses_no_step(tmp_path, monkeypatch):
-    """The run can continue as if the evaluation had not failed."""
-    options = {**QUICK, "save_every": 4, "eval_every": 4}
-    go, *expected = toy_run.make(options)
-    go(str(tmp_path / "alone"))
-    go, *_ = toy_run.make(options)
-    with monkeypatch.context() as patch:
-        error = OSError("the disk of best/ is full")
-        patch.setattr(loop.Loop, "_keep_if_best", lambda *_: _raise(error))
-        with pytest.raises(OSError, match="is full"):
-            go(str(tmp_path / "failed"))
-    assert checkpoints.steps(str(tmp_path / "failed")) == [4]
-    go, *found = toy_run.make(options)
-    assert go(str(tmp_path / "failed")) == 4
-    expected, found = toy_run.weights(*expected), toy_run.weights(*found)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, name)
-    alone, failed = (
-        [
-            (line["step"], line["eval/loss"])
-            for line in metrics(tmp_path / folder)
-            if "eval/loss" in line
-        ]
-        for folder in ("alone", "failed")
-    )
-    assert alone == failed
-    for folder in ("alone", "failed"):
-        names = sorted(
-            path.name for path in (tmp_path / folder / "best").glob("*")
-        )
-        assert "model.ckpt-6.index" in names
-
-
-def _raise(error):
-    raise error
-
-
-def test_a_checkpoint_that_cannot_be_written_ends_the_run(
-    tmp_path, monkeypatch
-):
-    """And not when the next one is due, or at the end."""
-    error = OSError("the disk is full")
-    monkeypatch.setattr(
-        checkpoints.Checkpoints, "_write", lambda *_: _raise(error)
-    )
-    go, *_ = toy_run.make({"steps": 90, "save_every": 30, "log_every": 1})
-    with pytest.raises(OSError, match="is full"):
-        go(str(tmp_path))
-    assert 30 <= metrics(tmp_path)[-1]["step"] < 60
 
 
 def test_a_run_is_resumed_in_float16_with_a_new_loss_scale(copied):

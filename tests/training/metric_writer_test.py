@@ -41,49 +41,6 @@ def test_the_console_shows_few_metrics_and_the_file_all(tmp_path, caplog):
     assert json.loads(lines[0]) == {"step": 1100, **VALUES}
 
 
-def test_the_console_shows_a_line_now_and_then(tmp_path, caplog, monkeypatch):
-    now = 0.0
-    monkeypatch.setattr(metric_writer.time, "monotonic", lambda: now)
-    writer = metric_writer.MetricWriter(str(tmp_path), num_steps=20)
-    with caplog.at_level(logging.INFO):
-        for step in range(1, 21):
-            writer.write(step, VALUES)
-            now += 1.5
-    writer.close()
-    shown = [line.partition(" of")[0] for line in caplog.messages]
-    assert shown == [
-        "step 1",
-        "step 5",
-        "step 9",
-        "step 13",
-        "step 17",
-        "step 20",
-    ]
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 20
-
-
-def test_a_run_of_slow_steps_is_not_silent(tmp_path, caplog, monkeypatch):
-    now = 0.0
-    monkeypatch.setattr(metric_writer.time, "monotonic", lambda: now)
-    writer = metric_writer.MetricWriter(str(tmp_path), num_steps=1000)
-    with caplog.at_level(logging.INFO):
-        for step in range(1, 12):
-            now += 9.0
-            writer.progress(step)
-            if step == 8:
-                writer.write(step, VALUES)
-    writer.close()
-    shown = [line.partition(", ")[::2] for line in caplog.messages]
-    assert [step for step, _ in shown] == [
-        "step 3 of 1,000",
-        "step 6 of 1,000",
-        "step 8 of 1,000",
-        "step 11 of 1,000",
-    ]
-    assert [text for _, text in shown][::3] == ["", "49 minutes left"]
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
-
-
 def test_a_resumed_run_drops_later_samples(tmp_path):
     path = tmp_path / metric_writer.SAMPLES
     writer = metric_writer.MetricWriter(str(tmp_path))

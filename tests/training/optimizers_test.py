@@ -14,7 +14,7 @@ import tensorflow as tf
 from finetuning import flags as flags_lib
 from finetuning import learner as learners
 from foundation import config_flags, errors
-from training import optimizers, settings
+from training import optimizers
 
 SHAPES = {
     "bert/embeddings/word_embeddings": (11, 4),
@@ -209,19 +209,3 @@ def test_frozen_variables_are_not_trained():
     assert frozen_run(1) == layer | embeddings
     with pytest.raises(errors.InputError, match="--freeze_layers=2: the model"):
         frozen_run(2)
-
-
-def test_defaults_are_the_released_ones():
-    config = settings.Optimizer()
-    given = {
-        "weight_decay": config.weight_decay_rate,
-        "beta_1": config.adam_beta_1,
-        "beta_2": config.adam_beta_2,
-        "epsilon": config.adam_epsilon,
-    }
-    assert optimizers.AdamW(**given) == optimizers.AdamW()
-    assert (config.clip_norm, config.lr_decay) == (1.0, "linear")
-
-    rule = optimizers.AdamW()
-    assert (rule.weight_decay, rule.epsilon) == (0.01, 1e-6)
-    assert not rule.bias_correction

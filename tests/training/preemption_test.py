@@ -13,16 +13,13 @@ import signal
 import time
 
 import pytest
-import tensorflow as tf
 import toy_run
 
 from training import (
     checkpoints,
     inference,
-    loop,
     metric_writer,
     preemption,
-    step,
 )
 
 # Evaluations at 2, 4, 6, 7; of two phases, checkpoints at 3, 4, 6, 7.
@@ -124,28 +121,6 @@ def test_a_signal_while_saving_is_not_lost(
             train(tmp_path)
     assert stopped.value.code == preemption.EXIT_CODE
     assert_ends_alike(tmp_path, stands_at, undisturbed)
-
-
-def test_sigterm_ends_the_search_for_a_damaged_record(tmp_path, monkeypatch):
-    def find_damage():
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(60)
-
-    def damaged(*_):
-        raise tf.errors.DataLossError(None, None, "corrupted record")
-
-    monkeypatch.setattr(step.TrainStep, "__call__", damaged)
-    phase = loop.Phase
-    monkeypatch.setattr(
-        loop,
-        "Phase",
-        lambda *args, **options: phase(
-            *args, **options, find_damage=find_damage
-        ),
-    )
-    with pytest.raises(SystemExit) as stopped:
-        train(tmp_path)
-    assert stopped.value.code == preemption.EXIT_CODE
 
 
 def test_the_second_ctrl_c_does_not_wait():

@@ -37,20 +37,6 @@ def test_golden_values_of_the_published_recipe():
     np.testing.assert_allclose(found, expected, rtol=3e-7, atol=6e-12)
 
 
-def test_float32_arithmetic_equals_a_numpy_transcription():
-    f = np.float32
-    peak, total, warmup = f(5e-5), 347, 34
-    for step in range(total + 2):
-        done = f(min(step, total)) / f(total)
-        expected = peak * (f(1) - done)
-        if step < warmup:
-            expected = peak * (f(step) / f(warmup))
-        (found,) = rates(
-            [step], peak=5e-5, num_train_steps=347, num_warmup_steps=34
-        )
-        assert found == pytest.approx(float(expected), rel=2e-7, abs=0)
-
-
 def test_without_warmup_the_first_rate_is_the_peak():
     assert rates([0, 5], peak=0.5, num_train_steps=10) == [0.5, 0.25]
 

@@ -6,7 +6,6 @@ python -m pytest tests/weights/checkpoint_sources_test.py
 import dataclasses
 import functools
 import json
-import logging
 import os
 import pathlib
 import shutil
@@ -125,9 +124,6 @@ FORMS = {
     ),
     "keras": keras_checkpoint,
     "keras model": functools.partial(keras_checkpoint, scope="model/"),
-    "keras layer": functools.partial(
-        keras_checkpoint, scope="layer_with_weights-0/"
-    ),
     "bias": in_safetensors(
         lambda name: name.replace(
             "predictions.bias", "predictions.decoder.bias"
@@ -135,15 +131,10 @@ FORMS = {
     ),
     # Of torch's DataParallel, torch.compile, sentence-transformers.
     "parallel": in_safetensors(scoped(".", "module.bert.", "module.")),
-    "compiled": in_safetensors(scoped(".", "_orig_mod.bert.", "_orig_mod.")),
     "auto model": in_safetensors(scoped(".", "0.auto_model.", "")),
     "bare": in_safetensors(scoped(".", "", "")),
     "module/bert": in_tf1("module/bert/", "module/"),
-    "model/bert": in_tf1("model/bert/", ""),
-    "model": in_tf1("model/", "model/"),
-    "bert/bert": in_tf1("bert/bert/", ""),
     "bert/bert, bert": in_tf1("bert/bert/", "bert/"),
-    "a/bert/bert": in_tf1("a/bert/bert/", "a/bert/"),
     "albert": in_tf1("albert/", "albert/"),
     "no scope": in_tf1("", ""),
 }
@@ -270,14 +261,6 @@ def test_other_encoders_are_refused(change, message, directory):
         conversion.load(read(directory))
 
 
-def test_another_architecture_is_refused(directory):
-    values = json.loads((directory / "config.json").read_text())
-    values["model_type"] = "roberta"
-    (directory / "config.json").write_text(json.dumps(values))
-    with pytest.raises(errors.InputError, match="model_type is 'roberta'"):
-        read(directory)
-
-
 def test_two_encoders_are_refused_and_named(tmp_path):
     names = [f"{x}/{WORDS}" for x in "ab"]
     values = dict.fromkeys(names, np.ones((3, 2), np.float32))
@@ -290,8 +273,8 @@ def test_two_encoders_are_refused_and_named(tmp_path):
     assert list(read(prefix).others) == names
 
 
-@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
-def test_half_precision_of_a_tf1_checkpoint_is_read_exactly(dtype, tmp_path):
+def test_half_precision_of_a_tf1_checkpoint_is_read_exactly(tmp_path):
+    dtype = tf.bfloat16
     prefix = write_tf1(tmp_path, lambda path: f"module/{path}", dtype)
     expected = read(PRETRAINED).tensors
     model = models.PretrainingModel(CONFIG)
@@ -326,10 +309,7 @@ def test_every_head_is_the_same_from_every_form(head, tmp_path):
     paths = [
         other_forms.keras_hdf5(
             source.tensors, tmp_path / "h5" / "tf_model.h5", model="tf_bert_1"
-        ),
-        conversion.write(
-            conversion.load(source), str(tmp_path / "tf1"), conversion.TF1
-        ),
+        )
     ]
     if head in ("span", "both"):
         paths.append(other_forms.model_garden(source, tmp_path / "garden"))
@@ -347,14 +327,6 @@ def test_every_head_is_the_same_from_every_form(head, tmp_path):
         assert data == (tmp_path / "ours/model.safetensors").read_bytes(), path
 
 
-def test_model_garden_shows_the_number_of_heads(tmp_path):
-    found = read(other_forms.model_garden(read(PRETRAINED), tmp_path))
-    assert found.matched.num_attention_heads == 2
-    wrong = dataclasses.replace(CONFIG, num_attention_heads=4)
-    with pytest.raises(errors.InputError, match="is 2, but --bert_config_file"):
-        checkpoint_sources.check_config(found, wrong)
-
-
 def test_the_checkpoints_of_an_unfinished_run_can_be_read(tmp_path):
     model = models.PretrainingModel(CONFIG, seed=4)
     variables = {v.path: tf.Variable(v.numpy()) for v in model.weights}
@@ -370,15 +342,6 @@ def test_the_checkpoints_of_an_unfinished_run_can_be_read(tmp_path):
     assert {"global_step", "training_state"} <= state
     for path, tensor in source.tensors.items():
         np.testing.assert_array_equal(tensor.read(), variables[path])
-
-
-def test_a_warm_start_logs_what_was_initialized_and_left_over(tf1, caplog):
-    model = models.ClassificationModel(CONFIG, num_classes=2)
-    with caplog.at_level(logging.INFO, "absl"):
-        pretrained.assign(model, tf1)
-    assert "39 variables loaded; random at first: output_w" in caplog.text
-    assert "not used: cls/predictions/output_bias and 6 more" in caplog.text
-    assert "adam_m" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -401,121 +364,68 @@ def test_weights_of_another_model_are_refused(
         pretrained.assign(model, str(directory))
 
 
-def test_a_classifier_of_other_classes_is_refused_with_a_remedy(tmp_path):
-    model = models.ClassificationModel(CONFIG, num_classes=3)
-    model_directory.save(model, str(tmp_path))
-    with pytest.raises(errors.InputError, match="--drop_heads leaves"):
-        pretrained.assign(
-            models.ClassificationModel(CONFIG, num_classes=2), str(tmp_path)
-        )
-
-
 def test_without_a_checkpoint_a_line_says_what_is_there(tmp_path):
-    prefix = f"{tmp_path}/my.metadata/model.ckpt"
+    prefix = f"{tmp_path}/model.ckpt"
     tensor_files.write(prefix, {"x": np.ones(1, np.float32)})
-    for name in ("vocab.txt", "saved/saved_model.pb", "keras/model.weights.h5"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "link.safetensors").symlink_to("nowhere")
-    there = "has keras, link.safetensors, my.metadata, saved, vocab.txt"
+    os.rename(f"{prefix}.index", f"{prefix}.lost")
+    (tmp_path / "vocab.txt").touch()
     for name, message in {
-        "": f"no TensorFlow checkpoint there; .* {there}$",
-        "vocab.txt": f"a file, but not of weights; .* {there}$",
-        "nowhere": f"no such checkpoint or directory; .* {there}$",
-        "other/x.ckpt": "no such checkpoint or directory$",
+        "": "no TensorFlow checkpoint there; .*vocab.txt",
+        "vocab.txt": "a file, but not of weights",
+        "model.ckpt": "has model.ckpt.data-00000",
         "x.safetensors": "no such file",
-        "link.safetensors": "no such file.* link",
-        "saved": "saved has saved_model.pb$",
-        "saved/saved_model.pb": "a file, but not of weights; .* saved_model.pb",
-        "keras": "keras has model.weights.h5$",
     }.items():
         path = str(tmp_path / name)
         with pytest.raises(errors.InputError, match=message) as caught:
             read(path)
-        assert str(caught.value).startswith(f"{path}: ")
-    os.rename(f"{prefix}.index", f"{prefix}.lost")
-    with pytest.raises(errors.InputError, match="has model.ckpt.data-00000"):
-        read(prefix)
+        assert str(caught.value).startswith(path.rstrip("/"))
 
 
-def test_a_name_of_the_hub_gets_the_command_that_downloads_it():
-    files = "config.json vocab.txt tokenizer_config.json model.safetensors"
-    name = "google-bert/bert-base-cased"
-    command = f"hf download {name} {files} --local-dir bert-base-cased"
-    with pytest.raises(errors.InputError, match=f"hf://{name} .*{command}"):
-        read(name)
-    for path in ("bert/bert_model.ckpt", "/nowhere/bert-base", "a/b/c"):
-        with pytest.raises(errors.InputError, match="directory$"):
-            read(path)
+class Tensor(np.ndarray):
+    """A tensor of torch, with the methods that are used."""
+
+    def is_floating_point(self):
+        return True
+
+    def to(self, dtype):
+        return self
+
+    def numpy(self):
+        return np.asarray(self)
 
 
-class Torch:
-    """Stands for torch: a loader of state dicts, and its tensors."""
-
-    float32 = "float32"
-
-    class Tensor:
-        """A tensor with the methods that are used."""
-
-        dtype = "torch.float32"
-
-        def __init__(self, value):
-            """Keeps a NumPy array."""
-            self.value, self.shape = value, value.shape
-
-        def is_floating_point(self):
-            return True
-
-        def to(self, dtype):
-            return self
-
-        def numpy(self):
-            return self.value
-
-
-@pytest.mark.parametrize("form", ["plain", "nested", "sharded", "other"])
+@pytest.mark.parametrize("form", ["nested", "sharded", "other"])
 def test_a_pickle_is_only_read_by_torch_with_weights_only(
     form, directory, monkeypatch
 ):
     weights = directory / "model.safetensors"
     tensors = safetensors.numpy.load_file(weights)
-    weights.rename(directory / "pytorch_model.bin")
-    find = types.SimpleNamespace(find_spec=lambda _: None)
-    monkeypatch.setattr(model_directory.importlib, "util", find)
-    with pytest.raises(errors.InputError, match="pip install torch"):
-        _ = read(directory).matched
+    state = {name: x.view(Tensor) for name, x in tensors.items()}
+    file = "part.bin" if form == "sharded" else "pytorch_model.bin"
+    weights.rename(directory / file)
+    if form == "sharded":
+        index = {"weight_map": dict.fromkeys(tensors, file)}
+        path = directory / "pytorch_model.bin.index.json"
+        path.write_text(json.dumps(index))
 
     def load(path, *, map_location, weights_only):
         assert weights_only is True and map_location == "cpu"
         if form == "other":
-            raise RuntimeError("  \n\x1b[1m" + "no such class " * 99 + "\nmore")
-        state = {name: Torch.Tensor(x) for name, x in tensors.items()}
+            raise RuntimeError("no such class\nmore")
         return {"epoch": 3, "model": state} if form == "nested" else state
 
-    monkeypatch.setattr(Torch, "load", staticmethod(load), raising=False)
-    monkeypatch.setitem(sys.modules, "torch", Torch)
-    find.find_spec = lambda _: 1
+    torch = types.SimpleNamespace(load=load, Tensor=Tensor, float32="f")
+    find = types.SimpleNamespace(find_spec=lambda _: 1)
+    monkeypatch.setattr(model_directory.importlib, "util", find)
+    monkeypatch.setitem(sys.modules, "torch", torch)
     if form == "other":
-        message = "refuses it: .*such class"
-        with pytest.raises(errors.InputError, match=message) as e:
+        with pytest.raises(errors.InputError, match="refuses it: .*such class"):
             _ = read(directory).matched
-        assert str(e.value).isprintable() and len(str(e.value)) < 1000
         return
-    if form == "sharded":
-        (directory / "pytorch_model.bin").rename(directory / "part.bin")
-        index = {"weight_map": dict.fromkeys(tensors, "part.bin")}
-        path = directory / "pytorch_model.bin.index.json"
-        path.write_text(json.dumps(index))
     lines, _ = checkpoint_sources.compare(
         read(PRETRAINED), read(directory), tolerance=0.0
     )
     assert lines == ["equal: 46 variables in both, max |difference| 0"]
-
-
-def test_an_adapter_beside_the_weights_is_named(directory, caplog):
-    (directory / "adapter_model.safetensors").write_bytes(b"")
-    read(directory)
-    assert "adapter_model.safetensors is not used" in caplog.text
 
 
 @pytest.mark.parametrize("is_tied", [True, False])

@@ -11,8 +11,7 @@ import pytest
 
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors
-from modeling import models
-from weights import checkpoint_sources, conversion, stored_weights
+from weights import checkpoint_sources, conversion
 
 PRETRAINED = pathlib.Path(__file__).parent.parent / "testdata/tiny_pretrained"
 WORDS = "bert/embeddings/word_embeddings"
@@ -62,22 +61,6 @@ def test_a_word_starts_as_the_mean_of_its_tokens(position, checkpoint):
             np.arange(len(ids)), row if position == "unused" else []
         )
         np.testing.assert_array_equal(new.values[path][rest], table[rest])
-
-
-def test_the_model_still_loads_and_scores_the_new_word(checkpoint, tmp_path):
-    new = _add(checkpoint, ["slowly", "forgets"], "end")
-    new = conversion.extend_positions(new, 64)
-    path = conversion.write(new, str(tmp_path), conversion.MODEL_DIRECTORY)
-    source = checkpoint_sources.read(path)
-    model = models.PretrainingModel(source.config)
-    report = stored_weights.assign(model, source.tensors, where=path)
-    assert not report.initialized and not report.left_over
-    features = {
-        name: np.ones((1, 64), np.int32)
-        for name in ("input_ids", "input_mask", "segment_ids")
-    }
-    logits = model(features).masked_lm_logits
-    assert logits.shape == (1, 64, checkpoint.config.vocab_size + 2)
 
 
 def test_known_words_and_empty_lines_are_left_out(checkpoint):

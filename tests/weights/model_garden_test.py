@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from foundation import errors
-from weights import checkpoint_sources, tensorflow_checkpoints
+from weights import tensorflow_checkpoints
 from weights.stored_weights import StoredTensor
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -128,9 +128,3 @@ def test_optimizer_slots_are_no_weights():
         "optimizer/iter" + _VALUE,
     ]
     assert list(found.others) == ["encoder/x/kernel" + _VALUE]
-
-
-def test_other_models_have_no_tensors_of_bert(tmp_path):
-    root = tf.train.Checkpoint(dense=tf.Variable([1.0]))
-    found = checkpoint_sources.read(root.write(str(tmp_path / "ckpt")))
-    assert not found.tensors and len(found.others) == 1

@@ -65,12 +65,6 @@ def test_flags_win_with_a_warning(folder, caplog):
         open_modules(folder, pooling="max").vector_size(16)
 
 
-def test_vectors_of_tokens_have_no_modules(folder):
-    found = open_modules(folder, pooling="none")
-    assert not found.dense and not found.normalize
-    assert found.max_seq_length is None
-
-
 def test_a_directory_without_modules_has_the_mean(folder):
     (folder / "modules.json").unlink()
     found = open_modules(folder)
@@ -104,15 +98,6 @@ def test_the_encoder_may_have_a_folder(tmp_path):
         # The cased tokenizer is lower-cased, and keeps its accents.
         settings = tokenizer_files.load(source.directory).settings
         assert settings["do_lower_case"] and not settings["strip_accents"]
-
-
-def test_a_default_prompt_is_warned_of(folder, caplog):
-    sentence_models.write(
-        folder / "config_sentence_transformers.json",
-        {"prompts": {"query": "Query: "}, "default_prompt_name": "query"},
-    )
-    open_modules(folder)
-    assert "'Query: '" in caplog.text
 
 
 @pytest.mark.parametrize("dim", [3, 99])
@@ -157,13 +142,6 @@ def test_what_is_not_computed_is_refused(file, values, named, folder):
     assert os.path.dirname(file) in str(caught.value)
 
 
-def test_a_dense_layer_of_another_format_is_named(folder):
-    path = folder / "2_Dense" / "model.safetensors"
-    path.rename(path.with_name("pytorch_model.bin"))
-    with pytest.raises(errors.InputError, match="pytorch_model.bin.*not read"):
-        open_modules(folder)
-
-
 @pytest.mark.parametrize(
     ("name", "values", "problem_type"),
     [
@@ -192,10 +170,3 @@ def test_a_cross_encoder_may_keep_its_logit(name, values, problem_type, folder):
         sentence_models.edit(folder / "config.json", id2label=labels)
         found = checkpoint_sources.read(str(folder)).settings.problem_type
         assert found == (problem_type if count == 1 else None)
-
-
-def test_another_activation_of_a_cross_encoder_is_warned_of(tmp_path, caplog):
-    path = tmp_path / "config.json"
-    path.write_text('{"sbert_ce_default_activation_function": "torch.nn.Tanh"}')
-    assert not sentence_modules.keeps_logit(str(tmp_path))
-    assert "torch.nn.Tanh is not supported" in caplog.text

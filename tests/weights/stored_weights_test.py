@@ -7,8 +7,6 @@ import json
 import math
 import pathlib
 
-import pytest
-
 from modeling.config import BertConfig
 from weights import stored_weights
 
@@ -49,35 +47,6 @@ def test_the_table_is_a_bijection_over_base_with_all_heads():
         assert row.path == path
         assert stored_weights.by_hugging_face(row.hugging_face) == row
         assert row.is_transposed == path.endswith("/kernel")
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (
-            "bert/encoder/layer_11/attention/self/query/kernel",
-            "bert.encoder.layer.11.attention.self.query.weight",
-        ),
-        (
-            "bert/encoder/layer_0/output/LayerNorm/gamma",
-            "bert.encoder.layer.0.output.LayerNorm.weight",
-        ),
-        (
-            "bert/embeddings/word_embeddings",
-            "bert.embeddings.word_embeddings.weight",
-        ),
-        ("cls/predictions/output_bias", "cls.predictions.bias"),
-        (
-            "cls/seq_relationship/output_weights",
-            "cls.seq_relationship.weight",
-        ),
-        ("output_weights", "classifier.weight"),
-        ("cls/squad/output_bias", "qa_outputs.bias"),
-    ],
-)
-def test_known_names_correspond(ours, theirs):
-    assert stored_weights.by_path(ours).hugging_face == theirs
-    assert stored_weights.by_hugging_face(theirs).path == ours
 
 
 def test_older_spellings_are_understood():

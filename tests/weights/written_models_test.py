@@ -13,17 +13,13 @@ import pathlib
 import numpy as np
 import pytest
 
-import run_pretraining
-from data import records, schema
 from data.tokenization import vocabulary, wordpiece
-from foundation import config_flags
 from modeling import models
 from tests.testdata import make_written_models as made
 from weights import checkpoint_sources, conversion, model_directory
 
 TESTDATA = pathlib.Path(__file__).parent.parent / "testdata"
 GOLDEN = json.loads((TESTDATA / "written_models.json").read_text("utf-8"))
-PRETRAINED = TESTDATA / "tiny_pretrained"
 TOLERANCE = 1e-5
 
 
@@ -90,43 +86,3 @@ def test_our_tokenizer_splits_text_like_transformers(name):
     a, b = (tokenizer.encode([text]).ids for text in made.TEXTS[:2])
     assert ids == [words.cls_id, *a, words.sep_id, *b, words.sep_id]
     assert segments == [0] * (len(a) + 2) + [1] * (len(b) + 1)
-
-
-@pytest.mark.parametrize("form", ["model_directory", "tf1"])
-def test_a_model_trained_here_has_the_losses_of_transformers(form, tmp_path):
-    golden = json.loads((PRETRAINED / "golden.json").read_text())
-    columns = {
-        name: np.array(value)
-        for name, value in json.loads(
-            (PRETRAINED / "records.json").read_text()
-        ).items()
-    }
-    shard = str(tmp_path / "test.tfrecord")
-    with records.ShardWriter(shard) as writer:
-        writer.write(records.encode(schema.pretraining(48, 6), columns))
-    source = str(PRETRAINED)
-    if form == "tf1":
-        checkpoint = conversion.load(checkpoint_sources.read(source))
-        source = conversion.write(checkpoint, str(tmp_path / "tf1"), form)
-    run_pretraining.main(
-        config_flags.build(
-            run_pretraining.PretrainingFlags,
-            bert_config_file=str(PRETRAINED / "bert_config.json"),
-            input_file=shard,
-            init_checkpoint=source,
-            output_dir=str(tmp_path / "out"),
-            vocab_file=str(PRETRAINED / "vocab.txt"),
-            do_eval=True,
-            precision="float32",
-            max_seq_length=48,
-            max_predictions_per_seq=6,
-        )
-    )
-    lines = (tmp_path / "out/eval_results.txt").read_text().splitlines()
-    results = dict(line.split(" = ") for line in lines)
-    for name in ("masked_lm_loss", "next_sentence_loss"):
-        assert float(results[name]) == pytest.approx(
-            golden[name], abs=TOLERANCE
-        )
-    # It was trained: chance would be log(2).
-    assert golden["next_sentence_loss"] < 0.65

@@ -181,19 +181,6 @@ def test_every_token_is_used_once_per_pass_when_nothing_is_truncated():
     assert (uses <= 3).all() and (uses == 3).mean() > 0.9
 
 
-def test_random_documents_are_equally_likely_and_reach_the_whole_corpus():
-    text = corpus([[3] * 4 for _ in range(40)])
-    rule = Settings(max_seq_length=15, dupe_factor=400)
-    found = pairs_of(text, rule).instances
-    chosen = found["is_random"] == 1
-    a = document_of(text, found["a_start"][chosen])
-    b = document_of(text, found["b_start"][chosen])
-    assert (a != b).all()
-    seen = np.bincount((b - a) % 40, minlength=40)[1:]
-    expected = len(a) / 39
-    assert abs(seen - expected).max() < 5 * expected**0.5
-
-
 def test_instances_are_laid_out_with_their_special_tokens():
     words = types.SimpleNamespace(pad_id=0, cls_id=101, sep_id=102)
     found = np.zeros(2, instances.INSTANCE)
@@ -245,10 +232,3 @@ def test_ranges_of_ranks_cut_the_sorted_whole(tmp_path):
             for a, b in zip(bounds, bounds[1:], strict=False)
         ]
         assert np.concatenate(got).tobytes() == every.tobytes()
-
-
-def test_the_order_mixes_the_tables_evenly(tmp_path):
-    _, index, tables = write_tables(tmp_path, [1000] * 4)
-    first = instances.read_ranks(index, tables, range(1000))
-    counts = np.bincount(first["a_start"] // 1000, minlength=4)
-    assert abs(counts - 250).max() < 5 * (1000 * 0.25 * 0.75) ** 0.5

@@ -27,47 +27,6 @@ def test_a_finished_run_recognizes_itself(text, tmp_path, monkeypatch):
     assert hashes(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    "change, match",
-    [
-        ({"seed": 2}, "--random_seed was 1, is 2: "),
-        ({"dupe_factor": 5}, "--dupe_factor was 4, is 5: "),
-        ({"masked_lm_prob": 0.2}, "--masked_lm_prob was 0.15, is 0.2: "),
-        ({"shards": 3}, "--output_file, --output_prefix or --num_shards"),
-    ],
-)
-def test_changed_flags_are_refused(text, tmp_path, change, match):
-    make(recipe_for(text, tmp_path))
-    before = hashes(tmp_path)
-    with pytest.raises(errors.InputError, match=match) as caught:
-        make(recipe_for(text, tmp_path, **change))
-    assert "\n" not in str(caught.value)
-    assert hashes(tmp_path) == before
-
-
-def test_changed_text_is_refused(text, tmp_path):
-    copy = tmp_path / "copy.txt"
-    copy.write_text(pathlib.Path(text).read_text())
-    (tmp_path / "out").mkdir()
-    make(recipe_for(str(copy), tmp_path / "out"))
-    copy.write_text(pathlib.Path(text).read_text()[:-2])
-    with pytest.raises(errors.InputError, match="--input_file had other"):
-        make(recipe_for(str(copy), tmp_path / "out"))
-
-
-def test_an_unfinished_run_with_other_flags_is_refused(
-    text, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(generation, "_write_shards", None)
-    with pytest.raises(TypeError):
-        make(recipe_for(text, tmp_path))
-    with pytest.raises(
-        errors.InputError,
-        match="--random_seed was .*--work_dir=.*work belongs .*another direct",
-    ):
-        make(recipe_for(text, tmp_path, seed=2))
-
-
 def test_other_shards_are_not_overwritten(text, tmp_path):
     (tmp_path / "a-1.tfrecord").write_text("precious")
     with pytest.raises(

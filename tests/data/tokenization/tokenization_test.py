@@ -8,18 +8,13 @@ import json
 import pickle
 import re
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from data.tokenization import (
-    normalization,
     vocabulary,
     wordpiece,
 )
-from tests.data.tokenization import random_text
-
-SPECIAL = list(vocabulary.SPECIAL_TOKENS)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,11 +74,6 @@ def test_an_exported_graph_tokenizes_by_itself(uncased, tiny, golden, tmp_path):
         assert tokens == given["uncased"]
 
 
-def test_a_lone_surrogate_makes_its_word_unknown(uncased):
-    tokens = uncased.tokenize(["a\ud800 fox", "\udfff"])
-    assert tokens == [["[UNK]", "fox"], ["[UNK]"]]
-
-
 def test_a_tokenizer_can_be_sent_to_another_process(tiny):
     tokenizer = wordpiece.Tokenizer(tiny, do_lower_case=False)
     tokenizer.tokenize(["built"])
@@ -138,29 +128,3 @@ def test_a_long_word_takes_no_memory_for_every_token(uncased):
     encoded = uncased.encode_with_offsets(["", "x" * 10000, "", "a b", ""])
     assert encoded.starts.tolist() == [0, 0, 2]
     assert encoded.ends.tolist() == [10000, 1, 3]
-
-
-def test_offsets_of_any_mixture_cover_what_the_pieces_spell(uncased, tiny):
-    words = normalization.Normalization().words
-    texts = random_text.texts(1000, seed=2)
-    encoding = uncased.encode(texts)
-    with_offsets = uncased.encode_with_offsets(texts)
-    np.testing.assert_array_equal(encoding.ids, with_offsets.ids)
-    np.testing.assert_array_equal(encoding.row_splits, with_offsets.row_splits)
-    rows = np.repeat(np.arange(1000), np.diff(encoding.row_splits))
-    found = 0
-    for row, token_id, start, end in zip(
-        rows,
-        with_offsets.ids,
-        with_offsets.starts,
-        with_offsets.ends,
-        strict=True,
-    ):
-        assert 0 <= start < end <= len(texts[row])
-        span = texts[row][start:end].replace("\u03a3", "\u03c3")
-        token = tiny.tokens[token_id]
-        if token != "[UNK]":
-            found += 1
-            body = token.removeprefix("##").replace("\u03c2", "\u03c3")
-            assert body in "".join(words(span))
-    assert found > 500

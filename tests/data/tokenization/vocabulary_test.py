@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from data.tokenization import normalization, vocabulary, wordpiece_learner
+from data.tokenization import vocabulary, wordpiece_learner
 from foundation import errors
 
 SPECIAL = list(vocabulary.SPECIAL_TOKENS)
@@ -130,25 +130,3 @@ def test_learned_vocabularies_show_their_case(size, is_cased):
     many = [f"{name}{i}" for i in range(16) for name in NAMES]
     for added in (NAMES[:1], NAMES, many):
         assert with_words(words, added).is_cased == is_cased
-
-
-FRENCH = LATIN[:14] + "\u00e9\u00e8\u00e0\u00f4\u00e7\u00fc"
-HANGUL = "".join(map(chr, range(0xAC00, 0xC800, 200)))
-HINDI = "".join(map(chr, [*range(0x915, 0x928), 0x93E, 0x941, 0x947, 0x94D]))
-KANA = "".join(map(chr, range(0x304B, 0x3070)))
-
-
-@pytest.mark.parametrize(
-    "letters",
-    [FRENCH, HANGUL, HINDI, KANA],
-    ids=["French", "Hangul", "Hindi", "kana"],
-)
-@pytest.mark.parametrize("size", [1000])
-def test_learned_vocabularies_show_whether_accents_were_kept(letters, size):
-    kept = learn(size, is_cased=False, letters=letters)
-    assert kept.is_accented
-    rule = normalization.Normalization(strip_accents=True)
-    (bare,) = rule.words(letters)
-    stripped = learn(size, is_cased=False, letters="".join(dict.fromkeys(bare)))
-    assert not stripped.is_accented
-    assert not with_words(stripped, ["caf\u00e9"]).is_accented

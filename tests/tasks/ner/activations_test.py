@@ -5,7 +5,6 @@ python -m pytest tests/tasks/ner/activations_test.py
 
 import types
 
-import full_disk
 import keras
 import numpy as np
 import pytest
@@ -137,15 +136,6 @@ def test_they_are_computed_again_when_something_changed(tmp_path, features):
     path.with_name("set.float16.json").write_text("{")
     assert count({"weights": "b"}) == 3
     assert len(list(path.parent.iterdir())) == 2
-
-
-def test_activations_that_do_not_fit_on_the_disk_are_named(
-    tmp_path, features, model
-):
-    path = str(tmp_path / "set.float16")
-    with full_disk.longest_file(10), pytest.raises(OSError) as caught:
-        activations.on_disk(path, features, SHAPE, Predict(model), {})
-    assert caught.value.filename == path
 
 
 def test_the_weights_of_layers_are_kept_with_the_model(tmp_path):

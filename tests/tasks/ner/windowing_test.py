@@ -125,12 +125,3 @@ def test_a_word_is_predicted_where_it_has_most_context(stride):
                 others = [w for w in windows if w[0] <= word < w[1]]
                 best = max(context(word, other) for other in others)
                 assert context(word, window) == best
-
-
-def test_a_stride_saves_windows(tokenizer):
-    document = [["a"] * 3] * 40
-    counts = [
-        len(encode(tokenizer, document, 32, stride)) for stride in (0, 5, 15)
-    ]
-    assert counts == sorted(counts, reverse=True)
-    assert counts[0] > 3 * counts[2]

@@ -4,7 +4,6 @@ pytest tests/tasks/pretraining/dynamic_masks_test.py
 """
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -155,20 +154,6 @@ def test_shards_of_different_rules_are_refused(made, tmp_path):
     paths = [*made["alone"].output_files, str(tmp_path / "a.tfrecord")]
     with pytest.raises(errors.InputError, match="a.tfrecord.*mask_token_prob"):
         dynamic_masks.of_shards(paths, 20, made["alone"].tokenizer)
-
-
-def test_shards_of_words_from_a_segmenter_are_refused(made, tmp_path):
-    recipe, paths = made["alone"], []
-    for path in recipe.output_files:
-        paths.append(str(tmp_path / path.rsplit("/", 1)[1]))
-        tf.io.gfile.copy(path, paths[-1])
-    folder = recipe.output_files[0].rsplit("/", 1)[0]
-    with open(f"{folder}/a.manifest.json") as file:
-        changed = json.load(file)
-    changed["job"]["words"] = "white_space"
-    (tmp_path / "a.manifest.json").write_text(json.dumps(changed))
-    with pytest.raises(errors.InputError, match="--words=white_space"):
-        dynamic_masks.of_shards(paths, 20, recipe.tokenizer)
 
 
 def test_shards_without_a_vocabulary_are_refused():

@@ -110,19 +110,6 @@ def test_a_loss_near_that_of_the_frequencies_is_the_plateau(
     assert pretraining_report.plateau({"masked_lm_loss": 9.0}, {}) is None
 
 
-def test_results_are_those_of_the_last_evaluation(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text(
-        '{"step": 1, "eval/loss": 3.0}\n{"step": 2, "eval/loss": 2.0}\n'
-    )
-    pretraining_report.write(str(tmp_path), flags=report.flags({}, {}))
-    page = (tmp_path / "report.html").read_text()
-    assert rows(page)[0] == ["loss", "2.000", ""]
-    (tmp_path / "metrics.jsonl").unlink()
-    pretraining_report.write(str(tmp_path), flags=report.flags({}, {}))
-    page = (tmp_path / "report.html").read_text()
-    assert "The trained model was not evaluated" in page
-
-
 def test_a_sample_shows_the_predictions_in_the_sentence(tmp_path, train, words):
     def predict(features):
         ids = [[PLAY, A, ING], [A, ING, PLAY], [A, PLAY, ING], [0] * 3]

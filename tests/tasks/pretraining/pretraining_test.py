@@ -4,10 +4,6 @@ python -m pytest tests/tasks/pretraining/pretraining_test.py
 """
 
 import dataclasses
-import hashlib
-import json
-import pathlib
-import types
 
 import numpy as np
 import pytest
@@ -17,7 +13,7 @@ from keras import ops
 from foundation import errors
 from modeling import models
 from modeling.config import BertConfig
-from tasks.pretraining import objectives, pretraining_data, settings
+from tasks.pretraining import objectives, settings
 from training import feed, inference, optimizers, step
 
 CONFIG = BertConfig(
@@ -195,23 +191,6 @@ def test_objectives_without_next_sentence_have_neither_its_loss_nor_its_head():
         assert model.next_sentence is None
 
 
-def test_left_to_right_loss_sees_no_future():
-    """Changing the last real token changes only the last prediction."""
-    changed = {k: v.copy() for k, v in FEATURES.items()}
-    changed["input_ids"][1, 7] = 9
-    model, terms, _ = _run("left_to_right", FEATURES)
-    _, changed_terms, _ = _run("left_to_right", changed)
-    ids = np.array(ORIGINAL, np.int32)
-    last = {"input_ids": ids, "masked_lm_positions": np.full([2, 1], 6, "i4")}
-    outputs = model({**FEATURES, **last})
-    logits = ops.convert_to_numpy(outputs.masked_lm_logits)[1, 0]
-    expected = logits[3] - logits[9]  # The cross entropies' difference.
-    difference = float(
-        changed_terms["masked_lm_loss"].sum - terms["masked_lm_loss"].sum
-    )
-    assert difference == pytest.approx(expected, abs=1e-4)
-
-
 @pytest.mark.parametrize(
     "phases, words",
     [
@@ -222,40 +201,3 @@ def test_left_to_right_loss_sees_no_future():
 def test_wrong_phases_are_refused(phases, words):
     with pytest.raises(errors.InputError, match=words):
         settings.parse_phases(phases)
-
-
-@pytest.mark.parametrize(
-    "flag, specs",
-    [
-        ("--phases=9:3", settings.parse_phases("8:5,9:3")[1:]),
-        ("--max_seq_length=9", [settings.PhaseSpec(3, 9, 1)]),
-    ],
-)
-def test_the_flag_of_a_length_beyond_the_model_is_named(flag, specs):
-    with pytest.raises(errors.InputError) as caught:
-        pretraining_data.open_phases({"input_file": []}, specs, CONFIG, None)
-    assert str(caught.value) == f"{flag}: the model has only 8 positions"
-
-
-def test_files_beside_shards_are_no_shards(tmp_path):
-    for name in ("a-0.tfrecord", "a.vocab.txt"):
-        (tmp_path / name).write_text("")
-    found = pretraining_data.find_shards(f"{tmp_path}/*", None)
-    assert found == {"input_file": [f"{tmp_path}/a-0.tfrecord"]}
-    with pytest.raises(errors.InputError, match="names no shard"):
-        pretraining_data.find_shards(f"{tmp_path}/a.*", None)
-
-
-def test_the_digest_of_contents_stays_the_same(tmp_path, monkeypatch):
-    """The digest is that of one JSON text, which is never built."""
-    paths = [str(tmp_path / name) for name in "abc"]
-    made = types.SimpleNamespace(job={"seed": 1, "input_files": ["x"]})
-    monkeypatch.setattr(
-        pretraining_data.manifest,
-        "find",
-        lambda _: dict.fromkeys(paths[:2], made),
-    )
-    pathlib.Path(paths[2]).write_bytes(b"12345")
-    data = pretraining_data.ShardSet(paths=paths, schema=None, counts=[])
-    text = json.dumps([made.job, made.job, 5], sort_keys=True)
-    assert data.contents == hashlib.sha256(text.encode()).hexdigest()[:16]

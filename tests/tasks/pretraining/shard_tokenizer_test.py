@@ -10,7 +10,6 @@ import tiny_runs
 
 from foundation import errors
 from tasks.pretraining import pretraining_data
-from weights import tokenizer_files
 
 UNCASED = [*tiny_runs.SPECIAL, "the", "cat", "##s"]
 CASED = [*UNCASED, "The"]
@@ -59,14 +58,3 @@ def test_without_a_vocabulary_there_is_no_tokenizer(tmp_path):
     assert pretraining_data.find_tokenizer(shards, None, None, None) is None
     with pytest.raises(errors.InputError, match="--do_lower_case: has no"):
         pretraining_data.find_tokenizer(shards, None, True, None)
-
-
-def test_other_word_tokenizers_are_refused(tmp_path):
-    settings = tmp_path / "tokenizer_config.json"
-    settings.write_text('{"word_tokenizer_type": "mecab"}')
-    with pytest.raises(errors.InputError, match="word_tokenizer_type is 'mec"):
-        tokenizer_files.read_settings(str(tmp_path))
-    settings.write_text('{"word_tokenizer_type": null, "do_lower_case": true}')
-    assert tokenizer_files.read_settings(str(tmp_path)) == {
-        "do_lower_case": True
-    }

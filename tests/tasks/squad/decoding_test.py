@@ -13,7 +13,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from data.tokenization import normalization, plain_wordpiece, vocabulary
+from data.tokenization import plain_wordpiece, vocabulary
 from tasks.squad import answering, dataset, decoding, settings
 
 GOLDEN = json.loads(
@@ -187,16 +187,6 @@ def test_the_characters_of_an_answer_are_its_text(exact):
                 covered = context[slice(*entry.span)]
                 assert covered.split() == entry.text.split()
     assert answers > 2000
-
-
-def test_the_table_of_all_code_points_is_made_once(monkeypatch):
-    decode()
-
-    def refuse(self, **switches):
-        raise AssertionError("a second table")
-
-    monkeypatch.setattr(normalization.Normalization, "__init__", refuse)
-    decode()
 
 
 @pytest.mark.parametrize(

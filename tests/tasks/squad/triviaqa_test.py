@@ -118,22 +118,6 @@ def test_what_the_user_can_mend_is_named(root):
             triviaqa.convert(str(bad), str(root))
 
 
-def test_a_folder_is_no_page_and_aliases_may_be_missing(root):
-    (root / "wikipedia" / "sub").mkdir()
-    made = question(1, ["sub", "A.txt"], "Sunset")
-    made["Answer"] = {"Value": "Sunset", "Aliases": None}
-    (root / "qa.json").write_text(json.dumps({"Data": [made]}))
-    _, counts = triviaqa.convert(str(root / "qa.json"), str(root / "wikipedia"))
-    assert (counts.missing, counts.kept) == (1, 1)
-
-
-def test_a_file_without_any_answer_is_refused(root):
-    made = question(1, ["A.txt"], "Berlin")
-    (root / "qa.json").write_text(json.dumps({"Data": [made]}))
-    with pytest.raises(errors.InputError, match="none of 1 questions has its"):
-        triviaqa.convert(str(root / "qa.json"), str(root / "wikipedia"))
-
-
 @pytest.mark.parametrize(
     ("context", "alias", "text"),
     [
@@ -167,14 +151,6 @@ def test_signs_between_the_words_of_an_alias_do_not_count(
     assert answer["text"] == expected
     start = answer["answer_start"]
     assert paragraph["context"][start : start + len(expected)] == expected
-
-
-def test_bytes_that_are_dropped_from_pages_are_counted(root, caplog):
-    (root / "wikipedia" / "A.txt").write_bytes(b"Caf\xe9, sunset\xff blvd")
-    with caplog.at_level("WARNING", logger="absl"):
-        triviaqa.convert(str(root / "qa.json"), str(root / "wikipedia"))
-    assert "1 page(s) have bytes that are not UTF-8" in caplog.text
-    assert "A.txt: 2 bytes" in caplog.text and "B.txt" not in caplog.text
 
 
 def test_a_normalized_alias_counts_where_no_other_is_found():
