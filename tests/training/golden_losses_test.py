@@ -85,6 +85,7 @@ def test_losses_of_200_steps_are_those_of_transformers(tmp_path, golden):
     assert norms == pytest.approx(golden.grad_norm, rel=TOLERANCE)
 
 
+@pytest.mark.all
 def test_the_curve_of_bfloat16_lies_on_that_of_float32(tmp_path, golden):
     losses = [line["train/loss"] for line in train(tmp_path, "bfloat16")]
     # Step by step, and over the last tenth.

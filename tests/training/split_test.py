@@ -30,13 +30,9 @@ SPLITS = {
     1: {
         "plain_adamw": {"eval_every": 25},
         "plain_lamb": {},
-        "accumulation4_lamb": {"accumulation": 4},
         "xla_adamw": {"jit": True},
     },
-    2: {
-        "replicas2_adamw": {},
-        "replicas2_accumulation4_lamb": {"accumulation": 4},
-    },
+    2: {"replicas2_accumulation4_lamb": {"accumulation": 4}},
 }
 
 
