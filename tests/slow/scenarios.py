@@ -112,8 +112,8 @@ def arguments(name: str, data: pathlib.Path, out: pathlib.Path) -> list[str]:
     return command.split()
 
 
-def make(folder: pathlib.Path, process: warm.Warm) -> pathlib.Path:
-    """Writes the data sets, a model, records and a classifier."""
+def make(folder: pathlib.Path) -> pathlib.Path:
+    """Writes the data sets and a model."""
     data = folder / "data"
     data.mkdir()
     toy_data.Maker(data).make()
@@ -129,13 +129,17 @@ def make(folder: pathlib.Path, process: warm.Warm) -> pathlib.Path:
     (data / "pairs.csv").write_text("\n".join(["anchor,positive", *pairs]))
     config = tiny_runs.config(vocabulary).to_dict()
     (data / "config.json").write_text(json.dumps(config))
+    return data
+
+
+def train(data: pathlib.Path, process: warm.Warm) -> None:
+    """Adds records and a classifier."""
     for command in (
         RECORDS.format(data=data, out=data / "shards"),
         f"{_CLASSIFIER} {_TRAINING}".format(data=data, out=data / "classifier"),
     ):
         ended = process.run(command.split())
         assert ended.code == 0, ended.text
-    return data
 
 
 def contents(folder: pathlib.Path) -> dict[str, str]:
