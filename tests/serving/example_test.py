@@ -62,4 +62,4 @@ def test_every_task_has_an_example(path):
     found = [show.__name__ for show in runpy.run_path(path)["TASKS"]]
     assert set(found) == set(EXAMPLES)
     assert found == list(predictors.PREDICTORS)
-    assert set(found) == set(kinds.EXPORT_NAMES)
+    assert set(found) == kinds.ARCHITECTURES.keys()
