@@ -18,7 +18,8 @@ import dataclasses
 import sys
 
 from data import text_files
-from foundation import config_flags, file_system, hub
+from foundation import config_flags, file_system
+from serving import settings
 
 field = config_flags.field
 
@@ -58,15 +59,17 @@ def main(flags: FillMaskFlags) -> int:
         file_system.check_output(flags.output_file, "output_file")
     if flags.input_file not in (None, text_files.STANDARD_INPUT):
         lines = text_files.open_lines(flags.input_file)
-    model_dir = hub.local(flags.model_dir)
+    options = config_flags.build(settings.ModelOptions, task="fill_mask")
 
     import foundation.tensorflow_setup  # noqa: F401
+    from serving import opened_model
     from tasks.fill_mask import masked_words
-    from weights import pretrained
 
-    model, tokenizer = pretrained.load_masked_lm(model_dir)
+    opened = opened_model.OpenedModel(flags.model_dir, options)
     filler = masked_words.MaskFiller(
-        model, tokenizer, left_to_right=model.bert.attention == "left_to_right"
+        opened.model,
+        opened.setup.tokenizer,
+        left_to_right=opened.setup.left_to_right,
     )
     if lines is not None:
         masked_words.fill_file(

@@ -15,13 +15,8 @@ class MaskedLmHead(layers.Layer):
     Checkpoint: cls/predictions/...
     """
 
-    def __init__(
-        self,
-        config: BertConfig,
-        make: variables.Maker,
-        embeddings: layers.Embeddings,
-    ):
-        """Creates the transform and the bias; uses the given embeddings."""
+    def __init__(self, config: BertConfig, make: variables.Maker):
+        """Creates the transform and the bias."""
         path, size = "cls/predictions", config.hidden_size
         super().__init__(path, make)
         self.dense = layers.Dense(
@@ -37,12 +32,14 @@ class MaskedLmHead(layers.Layer):
         self.output_bias = make.zeros(
             f"{path}/output_bias", (config.vocab_size,)
         )
-        self.embeddings = embeddings
 
-    def call(self, x):
-        """Maps float [B, P, H] to float32 [B, P, V]."""
+    def call(self, x, table):
+        """Maps float [B, P, H] and the word embeddings to float32 [B, P, V]."""
         x = self.layer_norm(self.dense(x))
-        scores = self.embeddings.vocabulary_scores(x)
+        *leading, size = ops.shape(x)
+        table = ops.cast(table, self.compute_dtype)  # [V, H]
+        x = ops.matmul(ops.reshape(x, (-1, size)), ops.transpose(table))
+        scores = ops.reshape(x, (*leading, table.shape[0]))
         return ops.cast(scores, "float32") + self.output_bias
 
 

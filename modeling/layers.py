@@ -317,13 +317,6 @@ class Embeddings(Layer):
         x = self.layer_norm(x)
         return dropout.dropout(x, self.rate, dropout_seed)
 
-    def vocabulary_scores(self, x):
-        """Multiplies float [..., H] by the transposed word table: [..., V]."""
-        *leading, size = ops.shape(x)
-        table = ops.cast(self.word_embeddings, self.compute_dtype)  # [V, H]
-        x = ops.matmul(ops.reshape(x, (-1, size)), ops.transpose(table))
-        return ops.reshape(x, (*leading, table.shape[0]))
-
 
 class SelfAttention(Layer):
     """Mixes the values of the visible positions for each query position.

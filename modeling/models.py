@@ -163,9 +163,7 @@ class PretrainingModel(EncoderModel):
             **options: see EncoderModel.
         """
         super().__init__(config, pooler=next_sentence, **options)
-        self.masked_lm = heads.MaskedLmHead(
-            config, self.make, self.bert.embeddings
-        )
+        self.masked_lm = heads.MaskedLmHead(config, self.make)
         self.next_sentence = None
         if next_sentence:
             self.next_sentence = heads.ScoreHead(
@@ -190,9 +188,11 @@ class PretrainingModel(EncoderModel):
             positions=features.get("masked_lm_positions"),
             packed=packed,
         )
-        head = self.next_sentence
+        head, table = self.next_sentence, self.bert.embeddings.word_embeddings
         return PretrainingOutputs(
-            self.masked_lm(outputs.sequence_output),
+            self.masked_lm(
+                outputs.sequence_output, ops.convert_to_tensor(table)
+            ),
             None if head is None else head(outputs.pooled_output),
         )
 

@@ -177,28 +177,15 @@ class Scores(_Wrapper):
 class MaskedLm(_Wrapper):
     """The masked-LM head; see heads.MaskedLmHead.
 
-    The embeddings of words are an input, see Embeddings, and the parts of the
-    head are wrapped one by one, because the head also owns the embeddings.
+    The embeddings of words are an input, see Embeddings.
     """
 
     def _make(self, make):
-        config, path = self.bert_config, f"{self.scope}/transform"
-        size, activation = config.hidden_size, config.hidden_act
-        bias = f"{self.scope}/output_bias"
-        return [
-            layers.Dense(
-                f"{path}/dense", size, size, make, activation=activation
-            ),
-            layers.LayerNorm(f"{path}/LayerNorm", size, make),
-            make.zeros(bias, (config.vocab_size,)),
-        ]
+        return heads.MaskedLmHead(self.bert_config, make)
 
     def call(self, x, table):
         """Maps float [B, S, H] and [V, H] to float32 [B, S, V]."""
-        dense, layer_norm, bias = self.inner
-        x = layer_norm(dense(x))
-        scores = ops.matmul(x, ops.transpose(ops.cast(table, x.dtype)))
-        return ops.cast(scores, "float32") + bias
+        return self.inner(x, table)
 
 
 @_register
@@ -329,9 +316,8 @@ def functional(
     encoder = _Encoder(getattr(model, "bert", model), features)
     outputs: dict[str, Any] = {}
     if masked_lm is not None:
-        parts = [masked_lm.dense, masked_lm.layer_norm, masked_lm.output_bias]
         head = encoder.wrap(
-            MaskedLm, "cls/predictions", parts, name="masked_lm"
+            MaskedLm, "cls/predictions", masked_lm, name="masked_lm"
         )
         outputs["masked_lm_logits"] = head(encoder.states[-1], encoder.table)
         if any(x.startswith(_NEXT_SENTENCE) for x in tensors):

@@ -40,7 +40,7 @@ from tasks.features import extraction
 from tasks.squad import answering
 from tasks.squad import task as squad_task
 from tasks.squad.settings import AnswerSettings
-from weights import kinds, sentence_modules, task_files
+from weights import kinds, sentence_modules, stored_weights, task_files
 
 Outputs = dict[str, np.ndarray]
 # Maps the features of N rows of T tokens to outputs [N, ...], or [T, ...] if
@@ -605,11 +605,13 @@ class _FillMask(Predictor):
         """See Predictor."""
         from serving import heads
 
-        others = opened.source.others
-        if untied := [x for x in others if x.endswith(".decoder.weight")]:
+        if untied := opened.source.untied_decoder:
+            raise errors.InputError(f"{opened.path}: {untied}")
+        if stored_weights.MASKED_LM[0].path not in opened.source.tensors:
             raise errors.InputError(
-                f"{opened.path}: {untied[0]} differs from the word embeddings; "
-                "BERT's masked-LM head uses the word embeddings themselves"
+                f"{opened.path}: has no masked-LM head, which only pre-trained "
+                "models have, e.g. hf://google-bert/bert-base-uncased or the "
+                "--output_dir of run_pretraining.py"
             )
         settings = {"top_k": opened.options.top_k}
         return {"settings": settings}, heads.MaskedLmHead()

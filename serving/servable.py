@@ -84,8 +84,6 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 Status = dict[str, Any]  # Of a version, in the form of TensorFlow Serving.
-LOADING, AVAILABLE = "LOADING", "AVAILABLE"
-UNLOADING, END = "UNLOADING", "END"
 
 
 def status(version: int, state: str, message: str = "") -> Status:
@@ -128,7 +126,7 @@ class Servable:
         """Wraps a model; the arguments are attributes, or how it is batched."""
         self.name, self.model, self.version = name, model, version
         self.task, self.signatures = model.task, model.signatures
-        self.statuses = {version: status(version, AVAILABLE)}
+        self.statuses = {version: status(version, "AVAILABLE")}
         self._batching = batching
         self.num_batches = self.num_users = 0
         # Longer texts are cut, or split into windows of this length.

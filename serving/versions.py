@@ -85,14 +85,14 @@ class Watch:
     async def _replace(self, name: str, version: int) -> None:
         """Serves another version, if it can be loaded."""
         old = self._servables[name]
-        old.statuses[version] = status(version, servable.LOADING)
+        old.statuses[version] = status(version, "LOADING")
         logging.info("%s: version %d is being loaded", name, version)
         try:
             new = await asyncio.to_thread(self._load, name, version)
         except Exception as error:
             # Files of others may raise anything.
             line = " ".join(f"{error or type(error).__name__}".split())
-            old.statuses[version] = status(version, servable.END, line)
+            old.statuses[version] = status(version, "END", line)
             failed = self._failed.setdefault(name, {})
             failed[version] = self._seen[name][version]
             logging.error(
@@ -104,8 +104,8 @@ class Watch:
             )
             return
         self._servables[name], new.statuses = new, old.statuses
-        new.statuses[version] = status(version, servable.AVAILABLE)
-        new.statuses[old.version] = status(old.version, servable.UNLOADING)
+        new.statuses[version] = status(version, "AVAILABLE")
+        new.statuses[old.version] = status(old.version, "UNLOADING")
         logging.info(
             "%s: version %d is served instead of version %d",
             name,
@@ -135,7 +135,7 @@ class Watch:
         del old  # Its threads end with it.
         # A loaded graph has reference cycles.
         await asyncio.to_thread(gc.collect)
-        statuses[version] = status(version, servable.END)
+        statuses[version] = status(version, "END")
         logging.info("%s: version %d is unloaded", name, version)
 
 

@@ -63,6 +63,7 @@ _BESIDE = (
     sentence_modules.PROMPTS,
 )
 _ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
+_DECODER = ".decoder.weight"  # Of a masked-LM head.
 _TENSORFLOW_FILE = re.compile(r"\.(?:meta|index|data-\d+-of-\d+)$")
 # Hyperparameters that the shapes of the weights do not show.
 _GELU = (
@@ -109,6 +110,15 @@ class Source:
                 "one there, or give --bert_config_file if the command has it"
             )
         return self.config
+
+    @property
+    def untied_decoder(self) -> str | None:
+        """That the file has a masked-LM decoder of its own, if so."""
+        found = next((x for x in self.others if x.endswith(_DECODER)), None)
+        return found and (
+            f"{found} differs from the word embeddings and is not used: BERT's "
+            "masked-LM head uses the word embeddings themselves"
+        )
 
     @property
     def folder(self) -> str:

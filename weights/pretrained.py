@@ -2,7 +2,6 @@
 
     open_start       flags -> Start: config, tokenizer, path of the weights
     assign           weights of a checkpoint -> a model
-    load_masked_lm   path -> a new model and its tokenizer
 
 What the flags do not give is read from the files beside --init_checkpoint, or,
 without that flag, from the trained model in --output_dir.
@@ -29,7 +28,6 @@ from weights.checkpoint_sources import Source
 
 # Released tables of word embeddings are padded to multiples of 8, 64 or 128.
 _PADDING = 128
-_DECODER = ".decoder.weight"  # Of a masked-LM head.
 _OUTPUT_LAYER = ("output_weights", "output_bias")
 
 
@@ -179,47 +177,6 @@ def check_vocabulary(vocab_size: int, num_tokens: int, where: str) -> None:
         )
 
 
-def load_masked_lm(
-    path: str, dtype: str | None = None
-) -> tuple[Any, wordpiece.Tokenizer]:
-    """Loads a model with a masked-LM head, and its tokenizer.
-
-    Args:
-      path: a model directory, or any other checkpoint with its config and its
-        vocabulary beside it.
-      dtype: a Keras dtype policy.
-
-    Raises:
-      InputError: a file is missing, or the head is.
-    """
-    from modeling import models
-
-    source = checkpoint_sources.read(path)
-    start = open_start(
-        output_dir=None,
-        init_checkpoint=source,
-        max_seq_length=None,
-        flag="model_dir",
-    )
-    model = models.PretrainingModel(
-        start.config,
-        attention=start.settings.attention,
-        next_sentence=False,
-        dtype=dtype,
-    )
-    report = stored_weights.assign(model, source.tensors, where=source.path)
-    if (untied := _untied(source)) is not None:
-        raise errors.InputError(f"{path}: {untied}")
-    if report.initialized:
-        raise errors.InputError(
-            f"{path}: the model has no masked-LM head "
-            f"({report.initialized[0]} is missing), which only pre-trained "
-            "models have, e.g. hf://google-bert/bert-base-uncased or the "
-            "--output_dir of run_pretraining.py; fine-tuning leaves it out"
-        )
-    return model, start.tokenizer
-
-
 def assign(
     model: Any,
     init_checkpoint: str | Source | None,
@@ -269,19 +226,9 @@ def assign(
     except errors.InputError as error:
         raise errors.InputError(f"--init_checkpoint: {error}") from error
     logging.info("weights of %s: %s", source.path, report.summary())
-    untied = _untied(source)
-    if untied and hasattr(model, "masked_lm"):
+    if hasattr(model, "masked_lm") and (untied := source.untied_decoder):
         errors.warn_once(f"--init_checkpoint: {source.path}: {untied}")
     return report
-
-
-def _untied(source: Source) -> str | None:
-    """Returns that a checkpoint has a masked-LM decoder of its own, if so."""
-    found = next((x for x in source.others if x.endswith(_DECODER)), None)
-    return found and (
-        f"{found} differs from the word embeddings and is not used: BERT's "
-        "masked-LM head uses the word embeddings themselves"
-    )
 
 
 def require_weights(init_checkpoint: str | Source | None) -> str | Source:

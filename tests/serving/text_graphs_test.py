@@ -21,7 +21,7 @@ from foundation import errors
 from modeling import models
 from serving import text_graphs
 from tasks.fill_mask import masked_words
-from weights import model_directory, pretrained
+from weights import model_directory
 
 LABELS = exports.LABELS
 TOLERANCE = 1e-5
@@ -118,8 +118,10 @@ def test_words_of_masks_of_a_left_to_right_model_and_beyond_the_cut(tmp_path):
         positions=24,
         attention="left_to_right",
     )
-    model, tokenizer = pretrained.load_masked_lm(str(model_dir))
-    filler = masked_words.MaskFiller(model, tokenizer, left_to_right=True)
+    opened = exports.opened(model_dir)
+    filler = masked_words.MaskFiller(
+        opened.model, opened.setup.tokenizer, left_to_right=True
+    )
     texts = ["the cat [MASK] on the [MASK].", "[MASK]"]
     expected = filler.fill(texts, top_k=4)
     # A text without masks, and one whose second mask is cut off.

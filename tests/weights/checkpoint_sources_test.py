@@ -17,9 +17,10 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from foundation import errors, tensor_files
+from foundation import config_flags, errors, tensor_files
 from modeling import models
 from modeling.config import BertConfig
+from serving import opened_model, settings
 from tests.weights import other_forms
 from training import checkpoints
 from weights import (
@@ -428,6 +429,11 @@ def test_a_pickle_is_only_read_by_torch_with_weights_only(
     assert lines == ["equal: 46 variables in both, max |difference| 0"]
 
 
+def masked_lm(directory):
+    options = config_flags.build(settings.ModelOptions, task="fill_mask")
+    return opened_model.OpenedModel(str(directory), options)
+
+
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_a_decoder_of_its_own_is_left_over(directory, is_tied, caplog):
     decoder = "cls.predictions.decoder.weight"
@@ -441,11 +447,11 @@ def test_a_decoder_of_its_own_is_left_over(directory, is_tied, caplog):
     pretrained.assign(models.PretrainingModel(CONFIG), str(directory))
     assert ("decoder.weight differs from" in caplog.text) == (not is_tied)
     if is_tied:
-        model, tokenizer = pretrained.load_masked_lm(str(directory))
-        assert model.config == CONFIG and tokenizer.vocabulary.tokens
+        opened = masked_lm(directory)
+        assert opened.model.config == CONFIG
         return
     with pytest.raises(errors.InputError, match="differs from the word embed"):
-        pretrained.load_masked_lm(str(directory))
+        masked_lm(directory)
 
 
 def test_masks_are_not_filled_without_a_head(tmp_path):
@@ -453,6 +459,9 @@ def test_masks_are_not_filled_without_a_head(tmp_path):
     model_directory.save(
         models.QuestionAnsweringModel(CONFIG), str(tmp_path), tokenizer
     )
-    message = "no masked-LM head.*run_pretraining.py"
-    with pytest.raises(errors.InputError, match=message):
-        pretrained.load_masked_lm(str(tmp_path))
+    with pytest.raises(errors.InputError, match="another task, question_ans"):
+        masked_lm(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace("BertForQuestionAn", "BertModel"))
+    with pytest.raises(errors.InputError, match="no masked-LM head.*run_pretr"):
+        masked_lm(tmp_path)
