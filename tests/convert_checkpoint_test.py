@@ -21,7 +21,6 @@ from weights import (
     checkpoint_sources,
     conversion,
     model_directory,
-    pretrained,
     stored_weights,
     task_files,
 )
@@ -296,10 +295,11 @@ def test_words_and_positions_are_added_from_the_command_line(run, tmp_path):
     )
     assert code == 0
     old = json.loads((PRETRAINED / "config.json").read_text())
-    model, tokenizer = pretrained.load_masked_lm(str(tmp_path / "out"))
-    assert model.config.vocab_size == old["vocab_size"] + 2
-    assert model.config.max_position_embeddings == 100
-    assert tokenizer.vocabulary.tokens[-2:] == ("slowly", "forgets")
+    model = bert.load(tmp_path / "out", task="fill_mask")
+    config = model._opened.setup.config
+    assert config.vocab_size == old["vocab_size"] + 2
+    assert config.max_position_embeddings == 100
+    assert model.tokenizer.vocabulary.tokens[-2:] == ("slowly", "forgets")
 
 
 def test_without_a_config_bert_config_file_is_required(run, tmp_path):
@@ -308,6 +308,6 @@ def test_without_a_config_bert_config_file_is_required(run, tmp_path):
         (tmp_path / "a" / name).unlink()
     flags = [f"--input={tmp_path}/a", f"--output={tmp_path}/b"]
     code, _, err = run(*flags)
-    assert code == 2 and "name one by --bert_config_file" in err
+    assert code == 2 and "give --bert_config_file" in err
     flags.append(f"--bert_config_file={PRETRAINED}/bert_config.json")
     assert run(*flags)[0] == 0
