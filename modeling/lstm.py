@@ -137,10 +137,16 @@ class BidirectionalLstm(keras.layers.Layer):
         ]
         self.built = True
 
-    def call(self, x, mask):
-        """Maps float [B, S, inputs], bool [B, S] to float32 [B, S, 2 size]."""
+    def call(self, x, mask, is_pooled=False):
+        """Maps float [B, S, inputs], bool [B, S] to float32 [B, S, 2 size].
+
+        Pooled, the result is the final state of each direction, [B, 2 size].
+        """
         x = ops.cast(x, "float32")
-        return ops.concatenate([d(x, mask) for d in self.directions], axis=-1)
+        states = [direction(x, mask) for direction in self.directions]
+        if is_pooled:  # Padding keeps the states.
+            states = [states[0][:, -1], states[1][:, 0]]
+        return ops.concatenate(states, axis=-1)
 
 
 class ScalarMix(keras.layers.Layer):

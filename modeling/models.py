@@ -257,10 +257,7 @@ class _TaskModel(EncoderModel):
         if self.bilstm is None:
             return self.pooled(features, dropout_seed)
         x = self.encode(features, dropout_seed).sequence_output
-        x = self.bilstm(x, features["input_mask"] > 0)
-        # The final state of each direction; padding keeps the states.
-        forward, backward = ops.split(x, 2, axis=-1)
-        return ops.concatenate([forward[:, -1], backward[:, 0]], axis=-1)
+        return self.bilstm(x, features["input_mask"] > 0, is_pooled=True)
 
 
 class ClassificationModel(_TaskModel):

@@ -140,8 +140,7 @@ class Pooler(_Wrapper):
 class BiLstm(_Wrapper):
     """The BiLSTM between encoder and head; see lstm.BidirectionalLstm.
 
-    Each direction has `size` units. With `is_pooled` it returns the final state
-    of each direction.
+    Each direction has `size` units; `is_pooled` is an option, too.
     """
 
     def _make(self, make):
@@ -150,11 +149,8 @@ class BiLstm(_Wrapper):
 
     def call(self, x, input_mask):
         """Maps [B, S, H] to float32 [B, S, 2 size], pooled [B, 2 size]."""
-        x = self.inner(x, input_mask > 0)
-        if not self.options["is_pooled"]:
-            return x
-        forward, backward = ops.split(x, 2, axis=-1)
-        return ops.concatenate([forward[:, -1], backward[:, 0]], axis=-1)
+        is_pooled = self.options["is_pooled"]
+        return self.inner(x, input_mask > 0, is_pooled=is_pooled)
 
 
 @_register

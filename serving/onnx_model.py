@@ -119,8 +119,9 @@ def _check(opened: OpenedModel, path: str, precision: str) -> None:
     values = np.concatenate([np.ravel(x) for x in wanted.values()])
     error = np.concatenate([np.ravel(x) for x in written]) - values
     largest = np.abs(error).max()
-    square = np.square(values).mean()
-    relative = np.sqrt(np.square(error).mean() / max(square, 1e-12))
+    relative = np.sqrt(
+        np.square(error).mean() / max(np.square(values).mean(), 1e-12)
+    )
     logging.info(
         "%s: the outputs in %s differ from the model's by at most %.2g, and by "
         "%.2g of their size (root mean square)",
