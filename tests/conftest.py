@@ -5,10 +5,13 @@ import gc
 import os
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
+from markupsafe import Markup
+from matplotlib.figure import Figure
 
 import foundation.tensorflow_setup  # noqa: F401
 from modeling.config import BertConfig
@@ -97,6 +100,21 @@ def no_waiting_for_the_disk() -> Iterator[None]:
     The tests of the file system, and all processes, really flush.
     """
     with mock.patch.object(os, "fsync", os.fstat):
+        yield
+
+
+def _without_drawing(draw: Callable[[Any], None]) -> Markup:
+    draw(Figure().subplots())
+    return Markup("<svg></svg>")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def charts() -> Iterator[None]:
+    """Leaves out the drawing of charts: eight of them take as long as a run.
+
+    pretraining_report_test draws.
+    """
+    with mock.patch("finetuning.report.plot", _without_drawing):
         yield
 
 

@@ -17,7 +17,7 @@ NAMES = ("masked_lm_accuracy", "next_sentence_accuracy", "package_accuracy")
 @pytest.mark.slow
 def test_the_complete_path_prints_what_it_has_learned(tmp_path, capsys):
     folder = tmp_path / "new"
-    sizes = "--num_train_steps=2", "--num_characters=300000"
+    sizes = "--num_train_steps=2", "--num_characters=150000"
     tiny_runs.start("examples/minimal", f"--output_dir={folder}", *sizes)
     shown = capsys.readouterr().out
     for name in NAMES:

@@ -31,7 +31,7 @@ def stopped(folder):
     return folder
 
 
-def test_other_data_are_refused_before_a_killed_run_changes(tmp_path, capsys):
+def test_changes_are_refused_before_a_killed_run_changes(tmp_path, capsys):
     classifier_runs.make_data(tmp_path)
     folder = stopped(classify(tmp_path, "out", "train"))
     before = tree(folder)
@@ -41,15 +41,7 @@ def test_other_data_are_refused_before_a_killed_run_changes(tmp_path, capsys):
     assert exit.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "train had other contents" in error
-    assert error.endswith("another --output_dir")
-    after = tree(folder)
-    assert {x for x in before | after if before.get(x) != after.get(x)} == set()
-
-
-def test_another_model_is_refused_before_a_killed_run_changes(tmp_path, capsys):
-    classifier_runs.make_data(tmp_path)
-    folder = stopped(classify(tmp_path, "out", "train"))
-    before = tree(folder)
+    assert tree(folder) == before
     classifier_runs.make_data(tmp_path, hidden_size=8)
     with pytest.raises(SystemExit):
         classify(tmp_path, "out", "train")

@@ -9,13 +9,12 @@ import shutil
 import ner_runs
 import numpy as np
 import pytest
-import safetensors.numpy
 import tiny_runs
 from ner_runs import WORDS, run
 
 from modeling import models
 from tasks.ner import tag_spans, word_files
-from weights import model_directory, pretrained
+from weights import pretrained
 
 LABELS = "O B-LOC I-LOC B-PER I-PER".split()
 
@@ -104,39 +103,3 @@ def test_training_continues_from_a_crf_or_without_one(root, trained):
         np.testing.assert_allclose(after[name], before[name], atol=1e-4)
     folder = run(root, "plain", "--do_train", **flags)
     assert not (folder / "crf.json").exists()
-
-
-@pytest.fixture(scope="module")
-def zoo(root):
-    """A tagger of as many other types, and a training set with them."""
-    text = (root / "eng.train").read_text()
-    text = text.replace("-LOC", "-ANIMAL").replace("-PER", "-ZOO")
-    (root / "zoo.train").write_text(text)
-    folder = shutil.copytree(root / "encoder", root / "zoo")
-    model = models.TaggingModel(tiny_runs.config(WORDS), num_classes=5, seed=1)
-    labels = "O B-ANIMAL I-ANIMAL B-ZOO I-ZOO".split()
-    model_directory.save(model, str(folder), labels=labels)
-    return folder
-
-
-def test_the_output_layer_of_other_types_is_not_used(
-    root, trained, zoo, caplog
-):
-    flags = {"learning_rate": 1e-9, "num_train_epochs": 0.2}
-    heads = []
-    for start in (trained, root / "encoder"):
-        folder = run(
-            root,
-            f"of_{start.name}",
-            "--do_train",
-            "--crf",
-            train_file=root / "zoo.train",
-            init_checkpoint=start,
-            **flags,
-        )
-        tensors = safetensors.numpy.load_file(folder / "model.safetensors")
-        heads.append(tensors["classifier.weight"])
-        text = "the model to start from has one for O, B-LOC"
-        assert (text in caplog.text) == (start == trained)
-        caplog.clear()
-    np.testing.assert_allclose(*heads, atol=1e-6)

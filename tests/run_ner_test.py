@@ -168,7 +168,7 @@ def test_standard_input_is_tagged_to_standard_output(
 
 def test_tags_without_spans_are_learned_as_they_are(root):
     rng = random.Random(4)
-    rows = [rng.choice(WORDS[5:]) for _ in range(2000)]
+    rows = [rng.choice(WORDS[5:]) for _ in range(1000)]
     text = "".join(
         f"{word}\t{'NNP' if word in FIRST + LAST + CITIES else 'NN'}\n"
         + ("\n" if rng.random() < 0.1 else "")

@@ -20,6 +20,11 @@ TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing", "a"]
 PLAY, ING, A = 5, 6, 7
 
 
+@pytest.fixture(scope="module", autouse=True)
+def charts():
+    """Here they are drawn."""
+
+
 @pytest.fixture
 def words():
     return vocabulary.Vocabulary.from_tokens(TOKENS)
@@ -106,6 +111,7 @@ def test_a_loss_near_that_of_the_frequencies_is_the_plateau(
     assert (warning is not None) == is_on
     page = (tmp_path / "report.html").read_text()
     assert ("on the plateau" in page) == is_on
+    assert page.count("<svg") == 2
     assert pretraining_report.plateau({}, constant) is None
     assert pretraining_report.plateau({"masked_lm_loss": 9.0}, {}) is None
 
