@@ -116,6 +116,7 @@ def test_a_finished_run_is_not_trained_again(sst, root):
         task_name="sst2",
         data_dir=root,
         init_checkpoint=root / "deep",
+        keep_checkpoint_max=5,
     )
     assert (sst / "metrics.jsonl").read_bytes() == before
     assert tiny_runs.eval_results(sst) == values
