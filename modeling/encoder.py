@@ -40,8 +40,6 @@ class BertEncoder(layers.Layer):
     Checkpoint: bert/...
     """
 
-    recompute_choices = "none", "attention", "all"
-
     def __init__(
         self,
         config: BertConfig,
@@ -70,11 +68,6 @@ class BertEncoder(layers.Layer):
                 f"attention {attention!r} is none of: {', '.join(ATTENTIONS)}"
             )
         self.attention = attention
-        if recompute not in self.recompute_choices:
-            raise errors.InputError(
-                f"recompute {recompute!r} is none of: "
-                + ", ".join(self.recompute_choices)
-            )
         self.recompute = recompute
         self.embeddings = layers.Embeddings("bert/embeddings", config, make)
         self.blocks = [

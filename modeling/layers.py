@@ -354,7 +354,10 @@ class SelfAttention(Layer):
         Returns:
             float [B, Q, H].
         """
-        query, key, value = self.project(x, memory)
+        query, key, value = (
+            self.split_heads(y)
+            for y in (self.query(x), self.key(memory), self.value(memory))
+        )
 
         def attend_all(query, key, value):
             return attend(
@@ -366,11 +369,6 @@ class SelfAttention(Layer):
         context = attend_all(query, key, value)  # [B, N, Q, D]
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, Q, N, D]
         return ops.reshape(context, ops.shape(x))
-
-    def project(self, x, memory):
-        """Computes query [B, N, Q, D], key and value [B, N, S, D]."""
-        query, key, value = self.query(x), self.key(memory), self.value(memory)
-        return tuple(self.split_heads(y) for y in (query, key, value))
 
     def split_heads(self, x):
         """Maps float [B, S, H] to float [B, N, S, D]."""

@@ -42,43 +42,23 @@ def masked_lm(logits, masked_lm_ids, masked_lm_weights) -> Weighted:
     return _weighted(loss, masked_lm_weights, MASKED_LM_EPSILON)
 
 
-def masked_lm_accuracy(logits, masked_lm_ids, masked_lm_weights) -> Weighted:
-    """Counts correct tokens; the arguments are those of `masked_lm`."""
-    return _weighted(_correct(logits, masked_lm_ids), masked_lm_weights)
-
-
-def next_sentence(logits, next_sentence_labels, weights) -> Weighted:
-    """Computes the cross-entropy of the next-sentence predictions.
+def classification(logits, label_ids, weights=None) -> Weighted:
+    """Computes the cross-entropy of classes, or of K choices.
 
     Args:
-        logits: float [B, 2], or [B, M, 2] with M pairs in a row.
-        next_sentence_labels: int32 [B, 1] or [B], or [B, M].
-        weights: float [B] (or [B, M]).
+        logits: float [B, C], or [B, M, C] with M examples in a row, as packed
+            pairs of sentences.
+        label_ids: int32 [B] or [B, 1], or [B, M].
+        weights: float [B], or [B, M]; None gives every example the weight 1.
     """
-    labels = ops.reshape(next_sentence_labels, ops.shape(logits)[:-1])
+    labels = ops.reshape(label_ids, ops.shape(logits)[:-1])
     return _weighted(_cross_entropy(logits, labels), weights)
 
 
-def next_sentence_accuracy(logits, next_sentence_labels, weights) -> Weighted:
-    """Counts correct pairs; the arguments are those of `next_sentence`."""
-    labels = ops.reshape(next_sentence_labels, ops.shape(logits)[:-1])
-    return _weighted(_correct(logits, labels), weights)
-
-
-def classification(logits, label_ids, weights=None) -> Weighted:
-    """Computes the cross-entropy of the examples' classes, or of K choices.
-
-    Args:
-        logits: float [B, C].
-        label_ids: int32 [B].
-        weights: float [B]; None gives every example the weight 1.
-    """
-    return _weighted(_cross_entropy(logits, label_ids), weights)
-
-
-def classification_accuracy(logits, label_ids) -> Weighted:
+def accuracy(logits, label_ids, weights=None) -> Weighted:
     """Counts correct classes; the arguments are those of `classification`."""
-    return _weighted(_correct(logits, label_ids))
+    labels = ops.reshape(label_ids, ops.shape(logits)[:-1])
+    return _weighted(_correct(logits, labels), weights)
 
 
 def regression(logits, label_ids) -> Weighted:
@@ -132,11 +112,6 @@ def tagging(logits, label_ids) -> Weighted:
     return _weighted(loss, known)
 
 
-def tagging_accuracy(logits, label_ids) -> Weighted:
-    """Counts correct tags; the arguments are those of `tagging`."""
-    return _weighted(_correct(logits, label_ids), label_ids >= 0)
-
-
 def soft_classification(
     logits, teacher_logits, temperature: float, weights=None
 ) -> Weighted:
@@ -146,10 +121,10 @@ def soft_classification(
     2015). The factor keeps the size of its gradients when T changes.
 
     Args:
-        logits: float [B, C].
-        teacher_logits: float [B, C].
+        logits: float [..., C].
+        teacher_logits: float [..., C].
         temperature: T.
-        weights: float [B]; None gives every example the weight 1.
+        weights: float or bool [...]; None gives everything the weight 1.
     """
     return _weighted(_divergence(logits, teacher_logits, temperature), weights)
 
@@ -195,23 +170,11 @@ def soft_span(
     return _weighted(0.5 * (start + end))
 
 
-def soft_tagging(
-    logits, teacher_logits, label_ids, temperature: float
-) -> Weighted:
-    """Computes the divergence of the positions' tags.
-
-    Args:
-        logits: float [B, S, C].
-        teacher_logits: float [B, S, C].
-        label_ids: int32 [B, S], -1 = ignored.
-        temperature: T.
-    """
-    loss = _divergence(logits, teacher_logits, temperature)
-    return _weighted(loss, label_ids >= 0)
-
-
 def cosine_logits(anchors, candidates, scale: float):
     """Returns the scaled cosines of all pairs: float32 [B, C].
+
+    The cross-entropy of each anchor's own positive among all candidates is the
+    multiple negatives ranking loss (InfoNCE).
 
     Args:
         anchors: float [B, H].
@@ -221,22 +184,6 @@ def cosine_logits(anchors, candidates, scale: float):
     """
     a, b = (_direction(x) for x in (anchors, candidates))
     return scale * ops.matmul(a, ops.transpose(b))
-
-
-def in_batch_negatives(logits) -> Weighted:
-    """Computes the multiple negatives ranking loss (InfoNCE).
-
-    It is the cross-entropy of each anchor's own positive among all candidates.
-
-    Args:
-        logits: logits from `cosine_logits`.
-    """
-    return classification(logits, ops.arange(ops.shape(logits)[0]))
-
-
-def in_batch_accuracy(logits) -> Weighted:
-    """Counts anchors whose own positive is the nearest candidate."""
-    return classification_accuracy(logits, ops.arange(ops.shape(logits)[0]))
 
 
 def cosine_regression(first, second, scores) -> Weighted:

@@ -65,7 +65,7 @@ class SentenceHead(head.Head):
         loss = losses.classification(
             outputs, label_ids, self._example_weights(features)
         )
-        accuracy = losses.classification_accuracy(outputs, label_ids)
+        accuracy = losses.accuracy(outputs, label_ids)
         return loss, {"accuracy": accuracy}
 
     def soft_loss(

@@ -78,8 +78,10 @@ class VectorHead(head.Head):
         logits = losses.cosine_logits(
             vectors[:, 0], ops.concatenate(groups, axis=0), self._scale
         )
-        accuracy = losses.in_batch_accuracy(logits)
-        return {name: losses.in_batch_negatives(logits)}, {"accuracy": accuracy}
+        positives = ops.arange(ops.shape(logits)[0])
+        accuracy = losses.accuracy(logits, positives)
+        loss = losses.classification(logits, positives)
+        return {name: loss}, {"accuracy": accuracy}
 
     def _vectors(
         self, model: Any, features: Mapping[str, Any], dropout_seed: Any

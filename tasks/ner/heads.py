@@ -47,7 +47,7 @@ class Tags(head.Head):
     ) -> tuple[losses.Weighted, dict[str, losses.Weighted]]:
         """See Head."""
         labels = features["label_ids"]
-        accuracy = losses.tagging_accuracy(outputs, labels)
+        accuracy = losses.accuracy(outputs, labels, labels >= 0)
         return losses.tagging(outputs, labels), {"accuracy": accuracy}
 
     def soft_loss(
@@ -58,8 +58,9 @@ class Tags(head.Head):
         temperature: float,
     ) -> losses.Weighted:
         """See Head."""
-        return losses.soft_tagging(
-            outputs, teacher["logits"], features["label_ids"], temperature
+        is_word = features["label_ids"] >= 0
+        return losses.soft_classification(
+            outputs, teacher["logits"], temperature, is_word
         )
 
     def weight(self, features: Mapping[str, Any]) -> Any:
@@ -105,7 +106,7 @@ class CrfTags(Tags):
         )
         boundaries = features["words"] % windowing.WORD
         loss = model.sequence_loss(logits, labels, boundaries)
-        accuracy = losses.tagging_accuracy(logits, labels)
+        accuracy = losses.accuracy(logits, labels, labels >= 0)
         return {self.loss_name: loss}, {"accuracy": accuracy}
 
     def constants(self, model: Any) -> dict[str, Any]:

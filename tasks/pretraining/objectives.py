@@ -116,17 +116,15 @@ class PretrainingObjective:
         outputs = self.outputs(model, features, dropout_seed)
         logits = outputs.masked_lm_logits
         terms = {"masked_lm_loss": losses.masked_lm(logits, *targets)}
-        metrics = {
-            "masked_lm_accuracy": losses.masked_lm_accuracy(logits, *targets)
-        }
+        metrics = {"masked_lm_accuracy": losses.accuracy(logits, *targets)}
         if self.predicts_next_sentence:
             labels = features["next_sentence_labels"]
             weights = _pair_weights(features)
             logits = outputs.next_sentence_logits
-            terms["next_sentence_loss"] = losses.next_sentence(
+            terms["next_sentence_loss"] = losses.classification(
                 logits, labels, weights
             )._replace(factor=self._next_sentence_loss_weight)
-            metrics["next_sentence_accuracy"] = losses.next_sentence_accuracy(
+            metrics["next_sentence_accuracy"] = losses.accuracy(
                 logits, labels, weights
             )
         return terms, metrics

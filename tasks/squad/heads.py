@@ -38,7 +38,7 @@ class SpanHead(head.Head):
         start = ops.reshape(features["start_positions"], (-1,))
         end = ops.reshape(features["end_positions"], (-1,))
         loss = losses.span(outputs.start_logits, outputs.end_logits, start, end)
-        accuracy = losses.classification_accuracy
+        accuracy = losses.accuracy
         return loss, {
             "start_accuracy": accuracy(outputs.start_logits, start),
             "end_accuracy": accuracy(outputs.end_logits, end),

@@ -29,7 +29,7 @@ def test_losses_and_gradients_are_those_of_sentence_transformers(name):
         else:
             others = tf.reshape(values[1:], (-1, embedding_vectors.SIZE))
             logits = losses.cosine_logits(values[0], others, scale)
-            loss = losses.in_batch_negatives(logits)
+            loss = losses.classification(logits, tf.range(len(logits)))
         mean = loss.sum / loss.weight
     assert loss.weight == embedding_vectors.BATCH
     np.testing.assert_allclose(mean, GOLDEN[name]["loss"], rtol=2e-6)
@@ -41,5 +41,5 @@ def test_losses_and_gradients_are_those_of_sentence_transformers(name):
 
 def test_the_accuracy_counts_anchors_nearest_to_their_own_positive():
     logits = tf.constant([[3.0, 1.0, 0.0], [2.0, 1.0, 0.0]])
-    found = losses.in_batch_accuracy(logits)
+    found = losses.accuracy(logits, tf.range(2))
     assert (found.sum, found.weight) == (1, 2)

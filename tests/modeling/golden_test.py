@@ -47,7 +47,7 @@ def _losses(outputs, features):
         features["masked_lm_ids"],
         features["masked_lm_weights"],
     )
-    next_sentence = losses.next_sentence(
+    next_sentence = losses.classification(
         outputs.next_sentence_logits,
         features["next_sentence_labels"],
         ops.ones(ops.shape(outputs.next_sentence_logits)[0]),

@@ -33,24 +33,24 @@ def test_accuracies_count_what_is_right_and_weighted():
     logits = np.eye(3, dtype=np.float32)[[[0, 1, 2], [2, 2, 0]]]
     ids = np.array([[0, 1, 0], [2, 0, 0]], np.int32)
     weights = np.array([[1, 1, 1], [1, 1, 0]], np.float32)
-    right = losses.masked_lm_accuracy(logits, ids, weights)
+    right = losses.accuracy(logits, ids, weights)
     assert _pair(right) == (3.0, 5.0)
     pairs = np.array([[2.0, 1.0], [0.0, 1.0]], np.float32)
     labels = np.array([[0], [0]], np.int32)
-    right = losses.next_sentence_accuracy(pairs, labels, np.ones(2))
+    right = losses.accuracy(pairs, labels, np.ones(2))
     assert _pair(right) == (1.0, 2.0)
-    assert _pair(losses.classification_accuracy(pairs, labels[:, 0])) == (1, 2)
+    assert _pair(losses.accuracy(pairs, labels[:, 0])) == (1, 2)
     tags = np.array([[0, 1, -1], [-1, 0, 0]], np.int32)
-    assert _pair(losses.tagging_accuracy(logits, tags)) == (3.0, 4.0)
+    assert _pair(losses.accuracy(logits, tags, tags >= 0)) == (3.0, 4.0)
 
 
 def test_a_tie_counts_as_a_blind_choice_would():
     logits = np.array([[1, 3, 3], [2, 2, 2], [5, 3, 5], [7, 1, 0]], np.float32)
     labels = np.array([1, 0, 1, 0], np.int32)
-    right = losses.classification_accuracy(logits, labels)
+    right = losses.accuracy(logits, labels)
     assert _pair(right) == pytest.approx((1 / 2 + 1 / 3 + 0 + 1, 4.0))
     nothing = np.full((1, 3), np.nan, np.float32)
-    assert _pair(losses.classification_accuracy(nothing, labels[:1])) == (0, 1)
+    assert _pair(losses.accuracy(nothing, labels[:1])) == (0, 1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -44,7 +44,7 @@ def gradients_of(model, features, encode):
             vectors = encode(features)
             half = tf.shape(vectors)[0] // 2
             logits = losses.cosine_logits(vectors[:half], vectors[half:], 20.0)
-            loss = losses.in_batch_negatives(logits)
+            loss = losses.classification(logits, tf.range(half))
             value = loss.sum / loss.weight
         gradients = tape.gradient(value, variables)
         return value, [tf.convert_to_tensor(g) for g in gradients]
