@@ -16,13 +16,14 @@ is skipped, the last one continues from its checkpoint.
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
 import shlex
 import signal
 import subprocess
 import sys
-from typing import Any, Literal
+from typing import Literal
 
 from absl import logging
 
@@ -50,61 +51,49 @@ class PaperConfig:
     inputs: tables.Inputs = config_flags.group(tables.Inputs)
 
 
-class Runner:
-    """Runs commands below one output directory."""
+def _receipt(output_dir: str, command: tables.Command) -> str:
+    return os.path.join(output_dir, "finished", f"{command.name}.txt")
 
-    def __init__(self, output_dir: str):
-        """Runs nothing yet."""
-        self._output_dir = output_dir
-        self._process: subprocess.Popen | None = None
-        signal.signal(signal.SIGTERM, self._stop)
 
-    def _stop(self, number: int, frame: Any) -> None:
-        """Lets the running command save its training."""
-        if self._process is None:
-            sys.exit(128 + number)
-        self._process.terminate()
+def is_finished(output_dir: str, command: tables.Command) -> bool:
+    """Returns whether a command has succeeded here.
 
-    def is_finished(self, command: tables.Command) -> bool:
-        """Returns whether a command has succeeded here.
-
-        Raises:
-          InputError: it has succeeded with other flags.
-        """
-        path = self._path(command)
-        if not file_system.exists(path):
-            return False
-        if file_system.read(path).decode() != shlex.join(command.arguments):
-            raise errors.InputError(
-                f"{path}: {command.name} was run with other flags; take "
-                "another --output_dir"
-            )
-        return True
-
-    def run(self, command: tables.Command) -> None:
-        """Runs a command; exits with its code if it fails."""
-        program, *flags = command.arguments
-        if program != "-m":
-            program = os.path.join(_ROOT, program)
-        self._process = subprocess.Popen(
-            [sys.executable, program, *flags],
-            env={**os.environ, "PYTHONPATH": _ROOT},
+    Raises:
+      InputError: it has succeeded with other flags.
+    """
+    path = _receipt(output_dir, command)
+    if not file_system.exists(path):
+        return False
+    if file_system.read_text(path) != shlex.join(command.arguments):
+        raise errors.InputError(
+            f"{path}: {command.name} was run with other flags; take "
+            "another --output_dir"
         )
-        if code := self._process.wait():
-            logging.error(
-                "%s ended with code %d; the same command continues",
-                command.name,
-                code,
-            )
-            sys.exit(code if code > 0 else 128 - code)
-        self._process = None
-        path = self._path(command)
-        file_system.make_folder(os.path.dirname(path))
-        atomic.write_text(path, shlex.join(command.arguments))
+    return True
 
-    def _path(self, command: tables.Command) -> str:
-        name = f"{command.name}.txt"
-        return os.path.join(self._output_dir, "finished", name)
+
+def run(output_dir: str, command: tables.Command) -> None:
+    """Runs a command; exits with its code if it fails."""
+    program, *flags = command.arguments
+    if program != "-m":
+        program = os.path.join(_ROOT, program)
+    process = subprocess.Popen(
+        [sys.executable, program, *flags],
+        env={**os.environ, "PYTHONPATH": _ROOT},
+    )
+    # The running command saves its training.
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    if code := process.wait():
+        logging.error(
+            "%s ended with code %d; the same command continues",
+            command.name,
+            code,
+        )
+        sys.exit(code if code > 0 else 128 - code)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    path = _receipt(output_dir, command)
+    file_system.make_folder(os.path.dirname(path))
+    atomic.write_text(path, shlex.join(command.arguments))
 
 
 def main(config: PaperConfig) -> None:
@@ -125,18 +114,17 @@ def main(config: PaperConfig) -> None:
     names = [x.name for x in dataclasses.fields(config.inputs)]
     if missing := [f"--{name}" for name in names if f"<{name}>" in shown]:
         raise errors.InputError(f"these tables need {', '.join(missing)}")
-    runner = Runner(config.output_dir)
+    is_done = functools.partial(is_finished, config.output_dir)
     for number, command in enumerate(commands.values(), 1):
         folder = command.flags.get("data_dir", ".")
         is_missing = not file_system.is_folder(folder)
         if is_missing and os.path.dirname(folder) == config.inputs.glue_dir:
             logging.warning("%s: no %s, left out", command.name, folder)
-        elif not runner.is_finished(command):
+        elif not is_done(command):
             logging.info("%d of %d: %s", number, len(commands), command.name)
-            runner.run(command)
+            run(config.output_dir, command)
     text = "\n".join(
-        compare.markdown(name, table, runner.is_finished)
-        for name, table in chosen.items()
+        compare.markdown(name, table, is_done) for name, table in chosen.items()
     )
     atomic.write_text(os.path.join(config.output_dir, "results.md"), text)
     print(text)

@@ -46,8 +46,7 @@ def markdown(
     rows: dict[str, dict[str, Cell]] = {}
     for cell in table.cells:
         rows.setdefault(cell.row, {})[cell.column] = cell
-    is_figure = name.startswith("figure")
-    heading = f"Figure {name[-1]}" if is_figure else f"Table {name}"
+    heading = f"Table {name}".replace("Table figure", "Figure ")
     lines = [f"## {heading}: {table.title}", "", table.note, ""]
     lines += [
         _line(heading, "", *columns),
@@ -69,19 +68,15 @@ def _texts(
     """Returns the paper's number, ours and the difference."""
     if cell is None:
         return "", "", ""
-    paper = "" if cell.paper is None else f"{cell.paper}"
-    values = [
-        value(command, cell.metric)
-        for command in cell.commands
-        if is_finished(command)
-    ]
-    if not values:
-        return paper, "not run", ""
-    mean = statistics.fmean(values)
-    ours = f"{mean:.1f}"
-    if len(values) > 1:
-        ours += f" +- {statistics.stdev(values):.1f} ({len(values)})"
-    return paper, ours, f"{mean - cell.paper:+.1f}" if cell.paper else ""
+    paper, ours, difference = f"{cell.paper or ''}", "not run", ""
+    finished = filter(is_finished, cell.commands)
+    if values := [value(command, cell.metric) for command in finished]:
+        mean = statistics.fmean(values)
+        ours = f"{mean:.1f}"
+        if len(values) > 1:
+            ours += f" +- {statistics.stdev(values):.1f} ({len(values)})"
+        difference = f"{mean - cell.paper:+.1f}" if cell.paper else ""
+    return paper, ours, difference
 
 
 def _line(*cells: str) -> str:
