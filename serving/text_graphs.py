@@ -211,7 +211,7 @@ def sentences(
             "texts; the graph takes single texts, with --text_pair pairs",
             setup.name,
         )
-    encode = setup.tokenizer.encode_graph
+    encode = setup.tokenizer.graph
     sizes = setup.windows._asdict() if setup.windows else {}
     found = windows(
         setup.tokenizer.vocabulary,
@@ -250,7 +250,7 @@ def choices(
     Returns:
       choice int32 [B], counted from 0, and probabilities float32 [B, K].
     """
-    encode = opened.setup.tokenizer.encode_graph
+    encode = opened.setup.tokenizer.graph
     shape = tf.shape(endings)
     found = windows(
         opened.setup.tokenizer.vocabulary,
@@ -283,7 +283,7 @@ def words_of_masks(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
     words = tokenizer.vocabulary  # A [MASK] in a text is one token.
     # A left-to-right model predicts a token at the position before it.
     offset = int(setup.left_to_right)
-    ids = tokenizer.encode_graph(text)
+    ids = tokenizer.graph(text)
     found = windows(words, ids, None, setup.max_seq_length)
     positions = tf.ragged.boolean_mask(
         tf.ragged.range(tf.cast(found.ids.row_lengths(), tf.int32)),
@@ -311,7 +311,7 @@ def words_of_masks(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
 def embeddings(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
     """Maps text string [B] to embedding float32 [B, size]."""
     tokenizer = opened.setup.tokenizer
-    ids, longest = tokenizer.encode_graph(text), opened.setup.max_seq_length
+    ids, longest = tokenizer.graph(text), opened.setup.max_seq_length
     found = windows(tokenizer.vocabulary, ids, None, longest)
     (embedding,) = opened.logits(found.features()).values()
     return {"embedding": embedding}
@@ -327,7 +327,7 @@ def labels_of_tokens(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
       int32 [B, T], its characters. Rows are padded with "", 0 and -1.
     """
     setup = opened.setup
-    tokens = setup.tokenizer.encode_graph_with_offsets(text)
+    tokens = setup.tokenizer.graph.with_offsets(text)
     found = windows(
         setup.tokenizer.vocabulary,
         tf.RaggedTensor.from_row_splits(tokens.ids, tokens.row_splits),
@@ -367,8 +367,8 @@ def best_answers(
     """
     setup = opened.setup
     rules, encoder = opened.predictor.settings, setup.tokenizer
-    tokens = encoder.encode_graph_with_offsets(context)
-    query = encoder.encode_graph(question)
+    tokens = encoder.graph.with_offsets(context)
+    query = encoder.graph(question)
     query_lengths = tf.minimum(query.row_lengths(), rules.max_query_length)
     ids = tf.RaggedTensor.from_row_splits(tokens.ids, tokens.row_splits)
     found = windows(

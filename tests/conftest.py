@@ -87,7 +87,7 @@ def shared_tokenizers() -> Iterator[None]:
     if module is None:
         yield
         return
-    parts = ("_graph", "_encode_batch", "_encode_batch_with_offsets")
+    parts = ("graph", "_encode_batch")
     shared = {name: _made_once(module.Tokenizer, name) for name in parts}
     with mock.patch.multiple(module.Tokenizer, **shared):
         yield

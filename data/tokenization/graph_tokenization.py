@@ -424,15 +424,24 @@ class GraphTokenizer:
         Args:
           texts: string [N], UTF-8; invalid bytes are ignored.
         """
-        if not self._added:
-            return self._without_added(texts)
-        with tf.device("CPU:0"):
-            parts, added = self._cut(texts)
-            tokens = self._without_added(parts.values)
-            ids, is_kept, splits = _with_added(parts, added, tokens)
+        if self._added:
+            found = self.with_offsets(texts)
             return tf.RaggedTensor.from_row_splits(
-                tf.boolean_mask(ids, is_kept), splits, validate=False
+                found.ids, found.row_splits, validate=False
             )
+        with tf.device("CPU:0"):
+            prepared = texts
+            if self._lowers:
+                prepared = tf.strings.lower(texts)
+            is_ascii = tf.strings.regex_full_match(texts, _SHORT_ASCII_WORDS)
+            others = tf.where(tf.logical_not(is_ascii))
+            prepared = tf.cond(
+                tf.size(others) > 0,
+                lambda: self._rewrite_others(texts, prepared, others),
+                lambda: prepared,
+            )
+            tokens = self._wordpiece.tokenize(prepared)
+            return tokens.with_values(tf.gather(self._ids, tokens.values))
 
     def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Cuts texts before and after added tokens.
@@ -450,21 +459,6 @@ class GraphTokenizer:
             is_token |= tf.equal(lowered[:, None], self._added_tokens)
         ids = tf.where(is_token, self._added_ids, -1)
         return parts, tf.reduce_max(ids, axis=1)
-
-    def _without_added(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        with tf.device("CPU:0"):
-            prepared = texts
-            if self._lowers:
-                prepared = tf.strings.lower(texts)
-            is_ascii = tf.strings.regex_full_match(texts, _SHORT_ASCII_WORDS)
-            others = tf.where(tf.logical_not(is_ascii))
-            prepared = tf.cond(
-                tf.size(others) > 0,
-                lambda: self._rewrite_others(texts, prepared, others),
-                lambda: prepared,
-            )
-            tokens = self._wordpiece.tokenize(prepared)
-            return tokens.with_values(tf.gather(self._ids, tokens.values))
 
     def _rewrite_others(self, texts, prepared, others):
         """Rewrites those of the texts that are not direct."""
@@ -497,12 +491,20 @@ class GraphTokenizer:
             parts, added = self._cut(texts)
             found = self._offsets_without_added(parts.values)
             normalized, owners = found.normalized, row_ids(found.row_splits)
-            tokens = tf.RaggedTensor.from_row_splits(
-                found.ids, found.row_splits, validate=False
+            added = tf.gather(added, owners)
+            is_added = added >= 0
+            ids = tf.where(is_added, added, found.ids)
+            # Of an added token, the first token is kept. It has all characters
+            # of its part.
+            is_kept = ~is_added | tf.equal(
+                tf.range(found.row_splits[-1]),
+                tf.gather(found.row_splits, owners),
             )
-            ids, is_kept, splits = _with_added(parts, added, tokens)
-            # An added token has all characters of its part.
-            is_added = tf.gather(added, owners) >= 0
+            kept_before = tf.pad(
+                tf.cumsum(tf.cast(is_kept, tf.int64)), [[1, 0]]
+            )
+            splits = tf.gather(found.row_splits, parts.row_splits)
+            splits = tf.gather(kept_before, splits)
             begins = normalized.decoded_splits
             ends = tf.where(
                 is_added,
@@ -515,11 +517,10 @@ class GraphTokenizer:
                 text_begins, texts_of_tokens
             )
             starts = tf.where(is_added, before, found.starts + before)
-            kept = (
+            ids, starts, ends = (
                 tf.boolean_mask(x, is_kept)
                 for x in (ids, starts, ends + before)
             )
-            ids, starts, ends = kept
             normalized = normalized._replace(
                 row_splits=tf.gather(normalized.row_splits, parts.row_splits),
                 decoded_splits=text_begins,
@@ -563,32 +564,6 @@ class GraphTokenizer:
                 ends - row_start,
                 normalized,
             )
-
-
-def _with_added(
-    parts: tf.RaggedTensor, added: tf.Tensor, tokens: tf.RaggedTensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Makes one token of each part that is an added token.
-
-    Args:
-      parts: the parts of N texts.
-      added: the id of each part that is an added token, else -1: int32 [M].
-      tokens: the T tokens of the parts: int32 [M, None].
-
-    Returns:
-      ids int32 [T]; whether each token is kept, bool [T]: of an added token the
-      first; row_splits int64 [N + 1] of those that are kept.
-    """
-    owners = row_ids(tokens.row_splits)
-    ids = tf.gather(added, owners)
-    is_first = tf.equal(
-        tf.range(tokens.row_splits[-1]), tf.gather(tokens.row_splits, owners)
-    )
-    is_kept = (ids < 0) | is_first
-    kept_before = tf.pad(tf.cumsum(tf.cast(is_kept, tf.int64)), [[1, 0]])
-    splits = tf.gather(tokens.row_splits, parts.row_splits)
-    ids = tf.where(ids < 0, tokens.values, ids)
-    return ids, is_kept, tf.gather(kept_before, splits)
 
 
 def row_ids(row_splits: tf.Tensor) -> tf.Tensor:

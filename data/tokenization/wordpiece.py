@@ -94,7 +94,8 @@ class Tokenizer:
         return build, (self.vocabulary,)
 
     @functools.cached_property
-    def _graph(self) -> "graph_tokenization.GraphTokenizer":
+    def graph(self) -> "graph_tokenization.GraphTokenizer":
+        """Encodes texts inside a graph (tf.data, a SavedModel)."""
         from data.tokenization import graph_tokenization
 
         return graph_tokenization.GraphTokenizer(
@@ -102,29 +103,14 @@ class Tokenizer:
         )
 
     @functools.cached_property
-    def _encode_batch(self):
-        return _compiled(self._graph)
+    def _encode_batch(self) -> Callable:
+        import tensorflow as tf
 
-    @functools.cached_property
-    def _encode_batch_with_offsets(self):
-        return _compiled(self._graph.with_offsets)
-
-    def encode_graph(self, texts: "tf.Tensor") -> "tf.RaggedTensor":
-        """Encodes texts inside a graph (tf.data, a SavedModel).
-
-        Args:
-          texts: string [N], UTF-8; invalid bytes are ignored.
-
-        Returns:
-          int32 [N, None], the ids of each text's tokens.
-        """
-        return self._graph(texts)
-
-    def encode_graph_with_offsets(
-        self, texts: "tf.Tensor"
-    ) -> "graph_tokenization.TokensWithOffsets":
-        """Encodes texts inside a graph and finds each token's characters."""
-        return self._graph.with_offsets(texts)
+        return tf.function(
+            self.graph,
+            input_signature=[tf.TensorSpec([None], tf.string)],
+            autograph=False,  # Nothing to convert, and that takes a second.
+        )
 
     def encode(self, texts: Sequence[str | bytes]) -> Encoding:
         """Encodes texts outside of a graph."""
@@ -137,7 +123,7 @@ class Tokenizer:
         A token covers its characters and the accents that were stripped from
         the last of them; [UNK] covers its word.
         """
-        encoded = self._encode_batch_with_offsets(_string_tensor(texts))
+        encoded = self.graph.with_offsets(_string_tensor(texts))
         return EncodingWithOffsets(*(x.numpy() for x in encoded[:4]))
 
     def tokenize(self, texts: Sequence[str | bytes]) -> list[list[str]]:
@@ -162,17 +148,6 @@ def valid_text(text: str | bytes) -> str:
     # UTF-8 has no lone surrogates. The released tokenizer makes them [UNK], as
     # it does U+10FFFF.
     return _SURROGATE.sub("\U0010ffff", text)
-
-
-def _compiled(function: Callable) -> Callable:
-    """Compiles a function of texts, string [N]."""
-    import tensorflow as tf
-
-    return tf.function(
-        function,
-        input_signature=[tf.TensorSpec([None], tf.string)],
-        autograph=False,  # Nothing to convert, and that takes a second.
-    )
 
 
 def _string_tensor(texts: Sequence[str | bytes]) -> "tf.Tensor":

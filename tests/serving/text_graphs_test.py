@@ -43,8 +43,8 @@ def test_the_graph_arranges_texts_in_the_same_way(second, most, length):
     others = second and [text(n, 2) for n in second]
     found = text_graphs.windows(
         tokenizer.vocabulary,
-        tokenizer.encode_graph(tf.constant(first)),
-        None if others is None else tokenizer.encode_graph(tf.constant(others)),
+        tokenizer.graph(tf.constant(first)),
+        None if others is None else tokenizer.graph(tf.constant(others)),
         length,
         stride=5,
         most=most,

@@ -44,7 +44,7 @@ def in_graph(tokenizer, texts, batch_size=100):
     dataset = tf.data.Dataset.from_tensor_slices(
         [text.encode() for text in texts]
     )
-    dataset = dataset.batch(batch_size).map(tokenizer.encode_graph)
+    dataset = dataset.batch(batch_size).map(tokenizer.graph)
     rows = itertools.chain.from_iterable(b.to_list() for b in dataset)
     return [[tokenizer.vocabulary.tokens[i] for i in row] for row in rows]
 
@@ -62,7 +62,7 @@ def test_golden_pieces_in_a_graph_and_outside(tiny, golden, case):
 def test_an_exported_graph_tokenizes_by_itself(uncased, tiny, golden, tmp_path):
     module = tf.Module()
     module.encode = tf.function(
-        lambda texts: uncased.encode_graph(texts).to_tensor(-1),
+        lambda texts: uncased.graph(texts).to_tensor(-1),
         input_signature=[tf.TensorSpec([None], tf.string)],
     )
     tf.saved_model.save(module, str(tmp_path))
@@ -120,7 +120,7 @@ def test_offsets_name_characters_of_the_original(uncased):
 def test_a_long_word_takes_no_memory_for_every_token(uncased):
     """TensorFlow numbers rows with Tile, in [rows, longest row]."""
     texts = tf.TensorSpec([None], tf.string)
-    for function in (uncased.encode_graph_with_offsets, uncased.encode_graph):
+    for function in (uncased.graph.with_offsets, uncased.graph):
         traced = tf.function(function, autograph=False)
         graph = traced.get_concrete_function(texts).graph.as_graph_def()
         found = {*re.findall(r'\bop: "(\w+)"', str(graph))}
