@@ -86,9 +86,11 @@ def collect(folder: str, *, num_characters: int) -> tuple[int, int]:
     Returns:
       The number of documents to train on, and of those held out.
     """
-    names = ("train", "heldout")
-    texts: dict[str, list[str]] = {name: [] for name in names}
-    labeled: dict[str, list[str]] = {name: [] for name in names}
+    lines: dict[str, list[str]] = {
+        f"{name}.{ending}": []
+        for name in ("train", "heldout")
+        for ending in ("txt", "jsonl")
+    }
     number = 0
     for package in PACKAGES:
         left = num_characters // len(PACKAGES)
@@ -97,19 +99,17 @@ def collect(folder: str, *, num_characters: int) -> tuple[int, int]:
             name, num_labeled = "train", _LABELED_TRAIN
             if number % _HELD_OUT_EVERY == 0:
                 name, num_labeled = "heldout", _LABELED_HELD_OUT
-            texts[name].append("\n".join(document) + "\n\n")
-            labeled[name].extend(
+            lines[f"{name}.txt"].append("\n".join(document) + "\n\n")
+            lines[f"{name}.jsonl"] += (
                 json.dumps({"text": text, "package": package}) + "\n"
                 for text in document[:num_labeled]
             )
-            left -= len(texts[name][-1])
+            left -= len(lines[f"{name}.txt"][-1])
             if left <= 0:
                 break
-    for name in names:
-        for lines, ending in ((texts, "txt"), (labeled, "jsonl")):
-            path = pathlib.Path(folder, f"{name}.{ending}")
-            path.write_text("".join(lines[name]), encoding="utf-8")
-    return len(texts["train"]), len(texts["heldout"])
+    for name, texts in lines.items():
+        pathlib.Path(folder, name).write_text("".join(texts), encoding="utf-8")
+    return len(lines["train.txt"]), len(lines["heldout.txt"])
 
 
 def _files(package: str) -> list[pathlib.Path]:

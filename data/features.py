@@ -10,32 +10,31 @@ take 80 MB. Batches of any length are then made without reading, in any order.
     input_ids   CLS a b c SEP CLS d e SEP ...       splits[i + 1])
     label_ids   1             0                     one row an example
 
-A `FeatureCache` keeps them on disk, as padded
-records with google-research/bert's names, until something changes:
+`stored` keeps them on disk, as padded records with
+google-research/bert's names, until something changes:
 
     output_dir/train.tf_record        the records
-    output_dir/train.tf_record.json   the sidecar: what they were made from
+    output_dir/train.tf_record.json   the receipt: what they were made from
                                       (digest of the texts, vocabulary, flags)
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
+from data import receipts
 from data import schema as schemas
 from data.tokenization import wordpiece
-from foundation import atomic, errors, file_system, metadata
+from foundation import errors, file_system
 
 FORMAT_VERSION = 2
-SUFFIX = ".json"
 _RECORDS_AT_ONCE = 2048
 # The padding of label_ids; other features are padded with 0.
 _PADDING = {"label_ids": -1}
@@ -201,105 +200,47 @@ def from_sequences(
     )
 
 
-class FeatureCache:
-    """Features of a set that are kept as records in a directory, if any.
+def stored(
+    path: str,
+    schema: schemas.Schema,
+    tokenizer: wordpiece.Tokenizer,
+    made_from: Mapping[str, Any],
+    make: Callable[[], Features],
+) -> Features:
+    """Returns the features of a set that is kept as records.
 
-    cache = FeatureCache(directory, "train", schema, tokenizer, made_from)
-    features = cache.read()
-    if features is None:
-        features = ...
-        cache.write(features)
+    Args:
+      path: the records; they are made again if anything differs.
+      schema: schema of the records.
+      tokenizer: tokenizer of the model.
+      made_from: the JSON values that determine the features, besides schema and
+        tokenizer.
+      make: makes the features.
     """
+    values = {
+        "format_version": FORMAT_VERSION,
+        **made_from,
+        "tokenizer": tokenizer_recipe(tokenizer),
+        "schema": {x.name: [x.dtype, *x.shape] for x in schema.features},
+    }
+    made = []
 
-    def __init__(
-        self,
-        directory: str | None,
-        name: str,
-        schema: schemas.Schema,
-        tokenizer: wordpiece.Tokenizer,
-        made_from: Mapping[str, Any],
-    ):
-        """Reads and writes nothing.
+    def write_made(temporary: str) -> dict[str, int]:
+        logging.info("%s: tokenizing the texts ...", path)
+        made.append(make())
+        return {"records": write(temporary, schema, made[0])}
 
-        Args:
-          directory: the directory of the records; None to keep none.
-          name: name of the record file, without its ending.
-          schema: schema of the records.
-          tokenizer: tokenizer of the model.
-          made_from: the JSON values that determine the features, besides schema
-            and tokenizer.
-        """
-        self._schema, self._path = schema, ""
-        if directory is not None:
-            self._path = os.path.join(directory, f"{name}.tf_record")
-        values = {
-            "format_version": FORMAT_VERSION,
-            **made_from,
-            "tokenizer": tokenizer_recipe(tokenizer),
-            "schema": {x.name: [x.dtype, *x.shape] for x in schema.features},
-        }
-        self._made_from = json.loads(json.dumps(values))
-
-    def read(self) -> Features | None:
-        """Returns the features; None if there are no current records.
-
-        The records are proved by their size and checksum.
-        """
-        receipt = read_sidecar(self._path) if self._path else {}
-        if receipt.get("made_from") != self._made_from or (
-            not file_system.is_whole(
-                self._path, receipt.get("bytes", -1), receipt.get("crc32", -1)
-            )
-        ):
-            if self._path:
-                logging.info("%s: tokenizing the texts ...", self._path)
-            return None
-        count = receipt.get("records")
-        logging.info("%s: using its %s records", self._path, count)
-        return read(self._path, self._schema)
-
-    def write(self, features: Features) -> None:
-        """Writes the records, if there is a directory for them."""
-        if not self._path:
-            return
-        file_system.make_folder(os.path.dirname(self._path))
-        remove_sidecar(self._path)
-        count = write(self._path, self._schema, features)
-        receipt = {
-            "records": count,
-            "bytes": file_system.size(self._path),
-            "crc32": file_system.crc32(self._path),
-            "made_from": self._made_from,
-        }
-        write_sidecar(self._path, receipt)
-        logging.info("%s: %d records written", self._path, count)
+    file_system.make_folder(os.path.dirname(path))
+    receipt = receipts.finished(
+        path, f"{path}.json", write_made, json.loads(json.dumps(values))
+    )
+    logging.info("%s: %d records", path, receipt.counts["records"])
+    return made[0] if made else read(path, schema)
 
 
 def tokenizer_recipe(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:
     """Returns the part of a recipe that determines how text becomes tokens."""
     return {"vocabulary": tokenizer.vocabulary.sha256, **tokenizer.settings}
-
-
-def read_sidecar(path: str) -> dict[str, Any]:
-    """Returns what a file was made from; {} if its sidecar is missing."""
-    try:
-        return metadata.read_if_present(path + SUFFIX, metadata.Object) or {}
-    except errors.InputError:  # An interrupted writer's; made again.
-        return {}
-
-
-def write_sidecar(path: str, sidecar: Mapping[str, Any]) -> None:
-    """Writes what a file was made from, after the file."""
-    atomic.write_json(path + SUFFIX, sidecar, indent=1)
-
-
-def remove_sidecar(path: str) -> None:
-    """Removes the sidecar of a file that is about to be written again."""
-    import tensorflow as tf
-
-    # There may be none, or another worker has just removed it.
-    with contextlib.suppress(FileNotFoundError, tf.errors.NotFoundError):
-        file_system.remove(path + SUFFIX)
 
 
 def write(path: str, schema: schemas.Schema, features: Features) -> int:
@@ -311,14 +252,16 @@ def write(path: str, schema: schemas.Schema, features: Features) -> int:
     from data import records  # Not at the top: it imports TensorFlow.
 
     length = schema["input_ids"].shape[-1]
-    with records.ShardWriter(path) as writer:
+
+    def batches() -> Iterator[list[bytes]]:
         for start in range(0, len(features), _RECORDS_AT_ONCE):
             end = min(start + _RECORDS_AT_ONCE, len(features))
             columns = features.batch(np.arange(start, end), length)
             if _IS_REAL in schema.names:
                 columns[_IS_REAL] = np.ones((end - start, 1), np.int32)
-            writer.write(records.encode(schema, columns))
-    return writer.count
+            yield records.encode(schema, columns)
+
+    return records.write(path, batches())
 
 
 def read(path: str, schema: schemas.Schema) -> Features:

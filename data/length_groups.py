@@ -10,15 +10,15 @@ entered at any batch without replay. Evaluation has every example once: row i of
 a batch is example `example_index`[i], and `is_real_example` is 0 for the copies
 that fill up the last batch; both are int32 [B].
 
-`endless_batches` and `OrderedBatches.dataset` make datasets for training.feed:
-make(first_batch=, part=, num_parts=) -> tf.data.Dataset.
+`train_batches` and `OrderedBatches.dataset` make datasets for training.feed,
+which chooses first_batch, part and num_parts.
 """
 
 import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -196,13 +196,6 @@ _MAKERS: weakref.WeakKeyDictionary["tf.data.Dataset", Callable] = (
 )
 
 
-def endless_batches(
-    features: Features, **options: Any
-) -> Callable[..., "tf.data.Dataset"]:
-    """Returns a function that makes the batches of training: train_batches."""
-    return functools.partial(train_batches, features, **options)
-
-
 class OrderedBatches:
     """The batches of a prediction: every example once, the longest first.
 
@@ -227,11 +220,12 @@ class OrderedBatches:
         self._batch_size = batch_size
         self._lengths = lengths
         self._order = np.argsort(-features.sizes, kind="stable")
+        self._numbers = range(-(-len(self._order) // batch_size))
         self.element_spec = _specs(self._make(0), self._features, lengths)
 
     def arrays(self) -> Iterator[dict[str, np.ndarray]]:
         """Yields dicts of arrays [batch size, ...]."""
-        return map(self._make, range(self._num_batches))
+        return map(self._make, self._numbers)
 
     def dataset(
         self, *, first_batch: int, part: int, num_parts: int
@@ -239,16 +233,12 @@ class OrderedBatches:
         """Returns a worker's part of the batches; see train_batches."""
         del first_batch  # A prediction always starts with the first.
         return _batches(
-            range(self._num_batches),
+            self._numbers,
             self._make,
             self._features,
             self._lengths,
             (self._batch_size, part, num_parts),
         )
-
-    @property
-    def _num_batches(self) -> int:
-        return -(-len(self._order) // self._batch_size)
 
     def _make(self, number: int) -> dict[str, np.ndarray]:
         size = self._batch_size

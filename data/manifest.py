@@ -68,6 +68,13 @@ class Packing(typing.TypedDict):
     efficiency_unpacked: float
 
 
+# Settings that tell how masks were drawn.
+_OF_MASKS = (
+    *("masked_lm_prob", "mask_token_prob", "random_token_prob"),
+    *("do_whole_word_mask", "words"),
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Job(Settings):
     """The recipe of shards; what this program does not know is ignored."""
@@ -98,14 +105,8 @@ class Manifest:
 
     @property
     def masking(self) -> Settings:
-        """How the masks were drawn, without their numbers."""
-        job = metadata.convert(self.job, _Job, "job")
-        return Settings(
-            mask_token_prob=job.mask_token_prob,
-            random_token_prob=job.random_token_prob,
-            do_whole_word_mask=job.do_whole_word_mask,
-            words=job.words,
-        )
+        """How the masks were drawn, without their largest number."""
+        return Settings(**{k: self.job[k] for k in _OF_MASKS if k in self.job})
 
     @property
     def record_count(self) -> int:
@@ -176,17 +177,15 @@ def counts(paths: list[str]) -> list[int]:
 
     From the manifest if there is one; otherwise by reading the shard.
     """
-    entries = _entries(paths)
-    unlisted = [path for path in paths if path not in entries]
+    entries = _entries(paths).items()
+    count_of = {path: shard.records for path, (_, shard) in entries}
+    unlisted = [path for path in paths if path not in count_of]
     if unlisted:
         logging.info(
             f"Counting the records of {len(unlisted)} shard(s) without a "
             "manifest"
         )
-    count_of = dict(zip(unlisted, records.counts(unlisted), strict=True))
-    count_of.update(
-        (path, shard.records) for path, (_, shard) in entries.items()
-    )
+    count_of |= zip(unlisted, records.counts(unlisted), strict=True)
     return [count_of[path] for path in paths]
 
 
@@ -251,8 +250,6 @@ def check(
                 f"({made_with['file']}, {made_with['size']} entries) than "
                 f"{vocabulary.path} ({len(vocabulary)} entries)"
             )
-        if not file_system.exists(path):
-            raise errors.InputError(f"{path}: no such file")
         actual = file_system.size(path)
         if actual != shard.bytes:
             raise errors.InputError(

@@ -11,33 +11,22 @@ the width of the longest; the unused bytes are dropped at the end.
 """
 
 import collections
-import contextlib
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent import futures
 
 import numpy as np
 import tensorflow as tf
 
 from data import schema as schemas
-from foundation import atomic, errors
+from foundation import errors
 
 _CHUNK_BYTES = 1 << 21  # The byte matrix fits in the processor's cache.
 _TABLE_SIZE = 1 << 16  # Integers below it are looked up, not computed.
 _COUNTED_AT_ONCE, _SHARDS_AT_ONCE = 1024, 16
 # A message of TensorFlow's with bytes of a record may not be UTF-8.
 FAILURES = (tf.errors.OpError, UnicodeDecodeError)
-# First bytes of a file -> what it is, and how it becomes readable.
-_OTHER_CONTENT = {
-    b"\x1f\x8b": "is compressed by gzip: its name must end in .gz",
-    b"BZh": "is compressed by bzip2: run `bunzip2` on it",
-    b"\x28\xb5\x2f\xfd": "is compressed by zstd: run `unzstd` on it",
-    **dict.fromkeys(
-        (b"x\x01", b"x\x9c", b"x\xda"),
-        "is compressed by ZLIB: decompress it with Python's zlib.decompress",
-    ),
-}
 _STORED_TYPES = {int: schemas.INTEGER, float: schemas.FLOAT, bytes: "bytes"}
 _LIST_TAG = {schemas.INTEGER: 0x1A, schemas.FLOAT: 0x12}
 
@@ -196,37 +185,21 @@ def compression_type(path: str) -> str:
     return "GZIP" if str(path).endswith(".gz") else ""
 
 
-class ShardWriter:
-    """Writes one shard atomically; a context manager.
+def write(path: str, batches: Iterable[Sequence[bytes]], name: str = "") -> int:
+    """Writes the records of some batches; returns their number.
 
-    Leaving it by an exception removes what was written. A name that ends in
-    .gz compresses.
+    Args:
+      path: the file.
+      batches: the records.
+      name: the later name of a temporary file; one that ends in .gz compresses.
     """
-
-    def __init__(self, path: str):
-        """Opens nothing yet."""
-        self.path = os.fspath(path)
-        self.count = 0
-        self._stack = contextlib.ExitStack()
-
-    def write(self, serialized: list[bytes]) -> None:
-        """Appends records."""
-        write = self._writer.write
-        for record in serialized:
-            write(record)
-        self.count += len(serialized)
-
-    def __enter__(self) -> "ShardWriter":
-        """Opens a temporary file beside the shard."""
-        temporary = self._stack.enter_context(atomic.replacing(self.path))
-        self._writer = self._stack.enter_context(
-            tf.io.TFRecordWriter(temporary, compression_type(self.path))
-        )
-        return self
-
-    def __exit__(self, *exception) -> None:
-        """Renames the complete file, or removes it after an exception."""
-        self._stack.__exit__(*exception)
+    count, kind = 0, compression_type(name or path)
+    with tf.io.TFRecordWriter(os.fspath(path), kind) as writer:
+        for batch in batches:
+            for record in batch:
+                writer.write(record)
+            count += len(batch)
+    return count
 
 
 @tf.autograph.experimental.do_not_convert  # Converting takes 0.3 s.
@@ -310,22 +283,14 @@ def read(path: str) -> Iterator[bytes]:
     except FAILURES as error:
         what = f"record {number + 1} is truncated or damaged"
         if not number:
-            what += f", or the file {_other_content(path)}"
+            what += (
+                ", or the file has no TFRecords, which "
+                "create_pretraining_data.py makes of text, or is compressed; "
+                "only a name that ends in .gz says so"
+            )
         raise errors.InputError(
             f"{path}: {what} ({type(error).__name__})"
         ) from None
-
-
-def _other_content(path) -> str:
-    with tf.io.gfile.GFile(path, "rb") as file:
-        start = file.read(4)
-    for magic, remedy in _OTHER_CONTENT.items():
-        if start.startswith(magic):
-            return remedy
-    return (
-        "has no TFRecords, which create_pretraining_data.py makes of text, or "
-        "is not compressed as its name says"
-    )
 
 
 def counts(paths: Sequence[str]) -> list[int]:

@@ -54,10 +54,10 @@ class Schema:
     @property
     def ragged_names(self) -> list[str]:
         """The features with a value for every token, except the mask."""
+        # Labels [S] are those of S classes, except in tagging.
+        dense = ["input_mask"]
+        dense += [] if self.kind == _TAGGING else ["label_ids"]
         shape = self["input_ids"].shape
-        dense = {"input_mask"}
-        if self.kind != _TAGGING:  # Labels [S] are those of S classes.
-            dense.add("label_ids")
         return [
             feature.name
             for feature in self.features
@@ -84,10 +84,7 @@ class Schema:
 
     def __getitem__(self, name: str) -> Feature:
         """Returns the feature of that name."""
-        for feature in self.features:
-            if feature.name == name:
-                return feature
-        raise KeyError(name)
+        return {feature.name: feature for feature in self.features}[name]
 
 
 LABEL = Feature("label_ids", (1,))

@@ -263,19 +263,11 @@ def open_lines(name: str) -> Lines:
         files, or STANDARD_INPUT.
 
     Raises:
-      InputError: there are no lines, one is not UTF-8, or a file is a table.
+      InputError: there are no lines, or one is not UTF-8.
     """
     opened = Lines(name, find_all(name, ["txt"]), None, "")
     if opened.paths == [STANDARD_INPUT]:
         return opened
-    for path in opened.paths:
-        if _ending(path) == "parquet":
-            raise errors.InputError(
-                f"{path}: a table, not lines of text; write its column of "
-                'texts to a file, such as "text" by: python -c "import '
-                f"pyarrow.parquet as p; print(*p.read_table('{path}')['text']"
-                ".to_pylist(), sep='\\n')\" > lines.txt"
-            )
     digest, total = hashlib.sha256(), 0
     for line in opened.read():
         digest.update(b"\n" * bool(total) + line.text.encode("utf-8"))
@@ -335,12 +327,6 @@ def read_tsv(path: str) -> Iterator[Row]:
     """Yields tab-separated rows; quotation marks are text, as in GLUE."""
     for number, line in lines(path):
         yield Row(path, number, line.split("\t") if line else [])
-
-
-def _read_unquoted(path: str) -> Iterator[Row]:
-    """Yields tab-separated rows without quotation marks around cells."""
-    for row in read_tsv(path):
-        yield row._replace(cells=list(map(_unquoted, row.cells)))
 
 
 def _unquoted(cell: str) -> str:
@@ -465,7 +451,10 @@ def read_parquet(path: str, column: str | None = None) -> Iterator[Row]:
 
 _READERS = {
     "csv": lambda path: _below_header(_read_csv(path)),
-    "tsv": lambda path: _below_header(_read_unquoted(path)),
+    "tsv": lambda path: _below_header(
+        row._replace(cells=[*map(_unquoted, row.cells)])
+        for row in read_tsv(path)
+    ),
     "jsonl": _read_json,
     "parquet": read_parquet,
 }

@@ -28,8 +28,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from absl import logging
-
 from foundation import errors
 
 _state: dict[str, Any] = {}  # Holds the context of a worker process.
@@ -200,15 +198,10 @@ class BeamWorkers(Workers):
     def __init__(self, *local, runner: str, options: str = ""):
         """Checks Beam's options; the positional arguments are Workers'."""
         super().__init__(*local)
-        check_beam()
         from apache_beam.options import pipeline_options
 
         flags = [f"--runner={runner}", *shlex.split(options)]
         self._options = pipeline_options.PipelineOptions(flags)
-        known = self._options.get_all_options(retain_unknown_options=False)
-        names = [x[2:].split("=")[0] for x in flags if x.startswith("--")]
-        for name in sorted(set(names) - set(known)):
-            logging.warning("Beam may not know its option --%s", name)
 
     def map_on_disk(
         self, function: Callable[[Any, Any], Any], units: Iterable

@@ -12,6 +12,7 @@ shows the commands that do the same for your own text.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -167,7 +168,9 @@ def classify(bert_config, folder, train_set, held_out, devices, steps) -> None:
     # The texts of a batch have similar lengths, so there is little padding.
     lengths = length_groups.permitted_lengths(PARAGRAPH)
     sizes = {"batch_size": 32, "lengths": lengths}
-    batches = length_groups.endless_batches(train_set, seed=SEED, **sizes)
+    batches = functools.partial(
+        length_groups.train_batches, train_set, seed=SEED, **sizes
+    )
     train(task, model, batches, devices, steps, 5e-4, f"{folder}/classifier")
     predict = inference.Predictor(task, model, strategy=devices)
     batches = length_groups.OrderedBatches(held_out, **sizes)

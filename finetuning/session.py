@@ -139,18 +139,14 @@ class Session:
         if schema is None or not self.is_writer:
             return make()
         kind, _, suffix = split.partition("_")
-        cache = features_lib.FeatureCache(
-            self.flags.output_dir,
-            "_".join(filter(None, [_RECORDS[kind], suffix])),
+        name = "_".join(filter(None, [_RECORDS[kind], suffix]))
+        return features_lib.stored(
+            os.path.join(self.flags.output_dir, f"{name}.tf_record"),
             schema,
             task.tokenizer,
             {"examples": examples.summary.digest, **task.settings},
+            make,
         )
-        features = cache.read()
-        if features is None:
-            features = make()
-            cache.write(features)
-        return features
 
     @functools.cached_property
     def _dev(self) -> dict[str, task.Encoded]:

@@ -4,6 +4,7 @@ network, step = train_all(session)
 """
 
 import dataclasses
+import functools
 import gc
 import math
 import os
@@ -169,7 +170,8 @@ def train(
         loop_flags = dataclasses.replace(
             loop_flags, save_checkpoints_steps=saves
         )
-    batches = length_groups.endless_batches(
+    batches = functools.partial(
+        length_groups.train_batches,
         features,
         batch_size=run.batch_size,
         seed=run.seed,

@@ -8,7 +8,7 @@
 
 A kill or a power failure leaves the former file or the new one. What is written
 is in a folder beside what it replaces, with a lock of its process, so that the
-next writer of the same name knows those of killed processes, and removes them:
+next writer beside it knows those of killed processes, and removes them:
 
     out/.model.01234567.incomplete/lock
                                    files/new    what is being written
@@ -21,27 +21,26 @@ beside its place, and renamed.
 
 import contextlib
 import fcntl
-import glob
 import json
 import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from foundation import file_system
 
 _INCOMPLETE = ".incomplete"
-_RANDOM = 8  # Characters, as tempfile makes them.
-_TEMPORARY = re.compile(rf"\.(.+)\.\w{{{_RANDOM}}}{_INCOMPLETE}", re.S)
+# Eight characters are tempfile's.
+_TEMPORARY = re.compile(rf"\.(.+)\.\w{{8}}{_INCOMPLETE}", re.S)
 _LOCK, _FILES, _NEW, _OLD = "lock", "files", "new", "old"
 _LONG = 600  # Seconds; a new folder is locked in milliseconds.
 
 
 @contextlib.contextmanager
-def replacing(path: str) -> Iterator[str]:
+def replacing(path: str, suffixes: Sequence[str] = ("",)) -> Iterator[str]:
     """Yields a temporary path on a disk to write to; it then replaces `path`.
 
     On a disk, the data is flushed to the disk before the rename, and the folder
@@ -51,14 +50,24 @@ def replacing(path: str) -> Iterator[str]:
 
     Args:
       path: path of the file, new or existing; its folder exists.
+      suffixes: ends of the names of several files that begin with `path`, in
+        the order in which they replace others.
     """
     path = os.fspath(path)
     is_remote = file_system.is_remote(path)
-    opened = _in_bucket(path) if is_remote else _beside(path)
-    with file_system.naming(path), opened as temporary:
+    opened = tempfile.TemporaryDirectory() if is_remote else _beside(path)
+    with file_system.naming(path), opened as files:
+        temporary = os.path.join(files, _NEW)
         yield temporary
-        if not is_remote:
-            replace(temporary, path)
+        for suffix in suffixes:
+            source, target = temporary + suffix, path + suffix
+            if is_remote:
+                # What a killed process has left there is written over.
+                folder, name = os.path.split(target)
+                copy = os.path.join(folder, f".{name}{_INCOMPLETE}")
+                file_system.gfile().copy(source, copy, overwrite=True)
+                source = copy
+            replace(source, target)
 
 
 def write_bytes(path: str, data: bytes) -> None:
@@ -91,37 +100,36 @@ def replacing_folder(path: str) -> Iterator[str]:
     """
     path = os.path.abspath(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with file_system.naming(path), _beside(path) as temporary:
+    with file_system.naming(path), _beside(path) as files:
+        temporary = os.path.join(files, _NEW)
         yield temporary
         # Now: a flush can fail, and must do so before anything is renamed.
-        for inner, _, names in os.walk(temporary, onerror=_fail):
+        for inner, _, names in os.walk(temporary):
             for name in (*names, ""):
                 flush(os.path.join(inner, name))
         if os.path.lexists(path):
-            os.rename(path, os.path.join(os.path.dirname(temporary), _OLD))
+            os.rename(path, os.path.join(files, _OLD))
         os.rename(temporary, path)
         flush(os.path.dirname(path))
 
 
-def _fail(error: OSError) -> None:
-    raise error
-
-
-def restore_folder(path: str) -> None:
-    """Brings back a folder that a process was replacing when it was killed.
-
-    Does nothing where there is `path`, or where the process is alive.
-    """
-    if not file_system.is_remote(path) and not os.path.lexists(path):
-        _remove_stale(os.path.abspath(path))
-
-
 def restore_folders(parent: str) -> None:
-    """Brings back all such folders in a folder; see `restore_folder`."""
+    """Brings back folders that processes were replacing when they were killed.
+
+    Removes what else killed processes were writing there.
+    """
     is_local = not file_system.is_remote(parent) and os.path.isdir(parent)
     for name in os.listdir(parent) if is_local else ():
         if match := _TEMPORARY.fullmatch(name):
-            restore_folder(os.path.join(parent, match[1]))
+            temporary = os.path.join(parent, name)
+            # Another process may remove it meanwhile, or may not have locked it
+            # yet. NFS locks only files open for writing.
+            with contextlib.suppress(OSError):
+                is_old = time.time() - os.stat(temporary).st_mtime > _LONG
+                lock = os.path.join(temporary, _LOCK)
+                with open(lock, "ab" if is_old else "r+b") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove(temporary, os.path.join(parent, match[1]))
 
 
 def replace(source: str, path: str) -> None:
@@ -148,25 +156,13 @@ def flush(path: str) -> None:
 
 
 @contextlib.contextmanager
-def _in_bucket(path: str) -> Iterator[str]:
-    """Yields a file on this disk; it then replaces `path`."""
-    folder, name = os.path.split(path)
-    with tempfile.TemporaryDirectory() as scratch:
-        yield os.path.join(scratch, name)
-        # What a killed process has left there is written over.
-        temporary = os.path.join(folder, f".{name}{_INCOMPLETE}")
-        file_system.gfile().copy(os.path.join(scratch, name), temporary, True)
-        replace(temporary, path)
-
-
-@contextlib.contextmanager
 def _beside(path: str) -> Iterator[str]:
-    """Yields a path in a locked folder, which is then removed.
+    """Yields a folder in a locked folder, which is then removed.
 
     The folder stays if it has the only copy of the earlier one.
     """
-    _remove_stale(path)
     folder, name = os.path.split(path)
+    restore_folders(folder or ".")
     temporary = tempfile.mkdtemp(_INCOMPLETE, f".{name}.", folder or ".")
     files = os.path.join(temporary, _FILES)
     try:
@@ -176,7 +172,7 @@ def _beside(path: str) -> Iterator[str]:
             # Others do not see the lock before it is held.
             os.replace(lock.name, os.path.join(temporary, _LOCK))
             os.mkdir(files)
-            yield os.path.join(files, _NEW)
+            yield files
     finally:
         with contextlib.suppress(OSError):
             _remove(temporary, path)
@@ -190,28 +186,3 @@ def _remove(temporary: str, path: str) -> None:
         os.rename(old, path)
     shutil.rmtree(files, ignore_errors=True)
     shutil.rmtree(temporary)
-
-
-def _remove_stale(path: str) -> None:
-    """Removes the temporary folders of `path` that killed runs have left.
-
-    These are those that no process has locked, and those without a lock that
-    are so old that their process does not live to lock them.
-    """
-    folder, name = map(glob.escape, os.path.split(path))
-    pattern = f".{name}.{'?' * _RANDOM}{_INCOMPLETE}"
-    for temporary in sorted(glob.glob(os.path.join(folder, pattern))):
-        # Another process may remove it meanwhile, or may not have locked it
-        # yet. NFS locks only files open for writing.
-        with contextlib.suppress(OSError):
-            name = os.path.join(temporary, _LOCK)
-            if os.path.exists(name) or _age(temporary) < _LONG:
-                with open(name, "r+b") as lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove(temporary, path)
-            else:
-                _remove(temporary, path)
-
-
-def _age(path: str) -> float:
-    return time.time() - os.stat(path).st_mtime

@@ -413,9 +413,9 @@ def run(
     Exits with the code that main returns, if any. Errors of the user exit with
     code 2, Ctrl-C with 130. All other exceptions keep their traceback.
     """
-    message = ""
     try:
-        code = main(parse(config_class, sys.argv if argv is None else argv))
+        config = parse(config_class, sys.argv if argv is None else argv)
+        code, message = main(config), ""
     except errors.InputError as error:
         code, message = 2, str(error)
     except KeyboardInterrupt:
@@ -456,7 +456,7 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
             values[logging_flag.name] = logging_flag
             values.register_flag_by_module("absl.logging", logging_flag)
     if any(argument in _HELP for argument in argv[1:]):
-        _print_help(config_class, values, full="--helpfull" in argv)
+        _print_help(config_class)
     try:
         rest = values([*argv])
     except flags.Error as error:
@@ -488,12 +488,7 @@ class _Lines(std_logging.Formatter):
         return f"{self.formatTime(record, '%H:%M:%S')} {level}{record.message}"
 
 
-def _print_help(
-    config_class: "type[DataclassInstance]",
-    values: flags.FlagValues,
-    *,
-    full: bool,
-) -> NoReturn:
+def _print_help(config_class: "type[DataclassInstance]") -> NoReturn:
     """Prints the flags to begin with, then the others by class, as topics.
 
     The first ones are the config class's FIRST_FLAGS, else those of the
@@ -505,8 +500,8 @@ def _print_help(
         program = sys.modules[config_class.__module__]
     text = program.__doc__ or ""
     left = dict(flags_of(config_class))
-    first = getattr(config_class, "FIRST_FLAGS", None)
-    first = first or dict.fromkeys(re.findall(r"--(\w+)", text))
+    shown = re.findall(r"--(\w+)", text)
+    first = getattr(config_class, "FIRST_FLAGS", shown)
     topics = {"Flags": [left.pop(name) for name in first if name in left]}
     more = "More flags of this command" if topics["Flags"] else "Flags"
     # The command's own flags first, then those of its groups and base classes.
@@ -520,7 +515,5 @@ def _print_help(
         if members:
             lines = [f"\n{heading}:", *(x.shown_help for x in members), ""]
             text += "\n".join(lines)
-    if full:
-        text += values.get_help()
     sys.stdout.write(text.rstrip("\n") + "\n")
     sys.exit(0)

@@ -37,8 +37,7 @@ def local_folder(folder: str, names: Sequence[str]) -> str:
     """
     if not file_system.is_remote(folder):
         return folder
-    for name in names:
-        path = os.path.join(folder, name)
+    for path in (os.path.join(folder, name) for name in names):
         if file_system.is_file(path):
             local(path)
     return _copy_of(folder)
@@ -59,9 +58,14 @@ def _copy_of(path: str) -> str:
     """Returns the path of a remote file's copy, which ends like the file's."""
     scheme, rest = path.split("://", 1)
     rest = os.path.normpath(f"/{rest}").lstrip("/")
-    return os.path.join(_copies().name, scheme, rest)
+    return os.path.join(_temporary().name, scheme, rest)
+
+
+def new_folder() -> str:
+    """Makes a folder on this disk that lasts as long as the process."""
+    return tempfile.mkdtemp(dir=_temporary().name)
 
 
 @functools.cache
-def _copies() -> tempfile.TemporaryDirectory:
+def _temporary() -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory(prefix="copies-")

@@ -52,11 +52,6 @@ _OF_FILES = {
         *(errno.EPIPE, errno.EROFS, errno.ESTALE),
     )
 }
-# What to do about some of them, after the system's words.
-_REMEDIES = {
-    errno.EMFILE: "raise the limit of open files, e.g. with ulimit -n 4096",
-    errno.ENFILE: "all processes of the system together have opened too many",
-}
 
 
 class InputError(ValueError):
@@ -70,7 +65,6 @@ class InputError(ValueError):
 def reason(error: Exception) -> str:
     """Returns what an error of a library says, as part of one short line.
 
-    Says what to do where too many files are open.
     A message with bytes that are not UTF-8 is raised as a UnicodeDecodeError,
     which holds it; these bytes are shown escaped.
     """
@@ -88,8 +82,7 @@ def reason(error: Exception) -> str:
     )
     if len(text) > _LONGEST_REASON:
         text = text[: _LONGEST_REASON - 4] + " ..."
-    remedy = _REMEDIES.get(system_number(error) or 0)
-    return f"{text}: {remedy}" if remedy else text
+    return text
 
 
 def one_line(text: str) -> str:

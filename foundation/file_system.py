@@ -1,6 +1,6 @@
 """Files as users name them: on a disk or in a bucket, plain or compressed.
 
-    file_system.read_json(file_system.find("train.json"))   or train.json.gz
+    file_system.read(file_system.find("train.json"))    or train.json.gz
     file_system.read_text("gs://bucket/out/kept.json")
     file_system.matches("shards/train-*")
 
@@ -15,6 +15,7 @@ import functools
 import glob
 import gzip
 import io
+import itertools
 import json
 import os
 import re
@@ -87,15 +88,18 @@ def find_files(patterns: str, flag: str = "input_file") -> list[str]:
     Raises:
       InputError: one of them matches no file.
     """
-    patterns = re.sub(
-        "(?<![:/])/{2,}", "/", patterns
-    )  # As manifests name files.
     paths: dict[str, str] = {}
-    for pattern in split_names(patterns):
-        found = _files(pattern)
+    # Manifests name files with single slashes.
+    for pattern in split_names(re.sub("(?<![:/])/{2,}", "/", patterns)):
+        # A name may contain brackets, which are special in a pattern.
+        matching = [pattern] if exists(pattern) else matches(pattern)
+        # In parallel: a bucket needs a request for each.
+        with futures.ThreadPoolExecutor(16) as pool:
+            are_files = pool.map(is_file, matching)
+            found = [*itertools.compress(matching, are_files)]
         if not found:
             problem = "no such file"
-            if exists(pattern) or matches(pattern):
+            if matching:
                 folder = pattern.rstrip("/")
                 problem = f"is a directory: name its files, e.g. {folder}/*"
             raise errors.InputError(f"--{flag}={pattern}: {problem}")
@@ -106,16 +110,6 @@ def find_files(patterns: str, flag: str = "input_file") -> list[str]:
     return list(paths.values())
 
 
-def _files(pattern: str) -> list[str]:
-    """Returns the files of a name or a glob, without directories."""
-    # A name may contain brackets, which are special in a pattern.
-    found = [pattern] if exists(pattern) else matches(pattern)
-    # In parallel: a bucket needs a request for each.
-    with futures.ThreadPoolExecutor(16) as pool:
-        is_found = pool.map(is_file, found)
-        return [path for path, x in zip(found, is_found, strict=True) if x]
-
-
 def matches(pattern: str) -> list[str]:
     """Returns the sorted paths that match a glob, without hidden names.
 
@@ -123,14 +117,11 @@ def matches(pattern: str) -> list[str]:
     name matches only a pattern that begins with a dot.
     """
     folder, name = os.path.split(pattern)
-    is_name = is_folder(folder or ".")
-    if not is_remote(pattern):
-        quoted = glob.escape(folder) if is_name else folder
-        return sorted(glob.glob(os.path.join(quoted, name)))
-    quoted = escaped(folder) if is_name else folder
+    if is_folder(folder or "."):
+        folder = (escaped if is_remote(pattern) else glob.escape)(folder)
     return [
         path
-        for path in sorted(gfile().glob(os.path.join(quoted, name)))
+        for path in sorted(_files_of(pattern).glob(os.path.join(folder, name)))
         if name.startswith(".") or not os.path.basename(path).startswith(".")
     ]
 
@@ -244,14 +235,17 @@ def read(path: str) -> bytes:
         return reader.read()
 
 
-def open_binary(path: str) -> BinaryFile:
+def open_binary(path: str) -> Any:
     """Opens a file to read its bytes as they are.
 
     Raises:
       InputError: it is a pointer of Git LFS.
     """
-    raw = _RemoteFile(path) if is_remote(path) else io.FileIO(path)
-    file = io.BufferedReader(raw)
+    if is_remote(path):
+        file = gfile().GFile(path, "rb")
+        file.closed = False  # pyarrow requires this attribute.
+    else:
+        file = open(path, "rb")
     if file.seekable():  # A pipe is not.
         start = file.read(len(_POINTER))
         file.seek(0)
@@ -268,32 +262,6 @@ def refuse_pointer(path: str) -> None:
     """Raises InputError if a file, where there is one, is Git LFS's pointer."""
     if is_file(path):
         open_binary(path).close()
-
-
-class _RemoteFile(io.RawIOBase):
-    """GFile as a file of Python, which decompressors and pyarrow need."""
-
-    def __init__(self, path: str):
-        self._file = gfile().GFile(path, "rb")
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._file.seek(offset, whence)
-        return self._file.tell()
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 @contextlib.contextmanager
@@ -360,27 +328,17 @@ def read_text(path: str) -> str:
     return decode(read(path), path)
 
 
-def read_json(path: str) -> Any:
-    """Returns the value of a JSON file; a byte order mark is skipped.
+def parse_json(data: bytes, path: str) -> Any:
+    """Returns the value of a JSON file's bytes; a byte order mark is skipped.
 
     Raises:
       InputError: it is not UTF-8, or not JSON.
     """
-    return parse_json(read(path), path)
-
-
-def parse_json(data: bytes, path: str) -> Any:
-    """Returns the value of a JSON file's bytes; see `read_json`."""
     text = decode(data, path).removeprefix("\ufeff")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        line, reason = getattr(error, "lineno", 1), getattr(error, "msg", error)
-        column = getattr(error, "colno", None)
-        place = f" at column {column}" if column else ""
-        raise errors.InputError(
-            f"{path}:{line}: malformed JSON: {reason}{place}"
-        ) from None
+        raise errors.InputError(f"{path}: malformed JSON: {error}") from None
 
 
 def crc32(path: str) -> int:
@@ -399,34 +357,26 @@ def is_whole(path: str, length: int, checksum: int) -> bool:
 
 
 @contextlib.contextmanager
-def naming(path: str, temporary: str | None = None) -> Iterator[None]:
+def naming(path: str) -> Iterator[None]:
     """Names `path` in errors of the system that name no file of the user.
 
     Errors of write() and fsync() name none, and those of TensorFlow and
     safetensors name temporary files of `path`.
 
-    Args:
-      path: path of the file that the body writes.
-      temporary: where the body writes it, if not to temporary files as those
-        of `replacing`: the beginning of their paths.
-
     Raises:
-      OSError: the body has raised such an error.
+      OSError: the body, which writes the file, has raised such an error.
     """
     try:
         yield
     except Exception as error:
         number = errors.system_number(error)
-        if number is None:
-            raise
         folder, name = os.path.split(path)
-        start = temporary or os.path.join(folder, f".{name}.")
         filename = getattr(error, "filename", None)
         is_named = isinstance(filename, str)  # Not a descriptor.
         text = str(filename if is_named else error)
-        for words in (os.strerror(number), "I/O"):  # Their / is of no path.
-            text = text.replace(words, "")
-        if (is_named or "/" in text) and start not in text:
+        text = re.sub("I/O|Input/output", "", text)  # Their / is of no path.
+        is_own = os.path.join(folder, f".{name}.") in text
+        if number is None or (is_named or "/" in text) and not is_own:
             raise
         raise OSError(number, os.strerror(number), path) from error
 
@@ -438,6 +388,7 @@ def escaped(path: str) -> str:
 
 _DISK = types.SimpleNamespace(
     exists=os.path.exists,
+    glob=glob.glob,
     isdir=os.path.isdir,
     listdir=os.listdir,
     makedirs=functools.partial(os.makedirs, exist_ok=True),

@@ -10,17 +10,16 @@ HF_ENDPOINT, HF_TOKEN. What runs store is the name, never the folder.
 """
 
 import functools
-import importlib
+import glob
 import os
 import re
 
-from foundation import errors, file_system
+from foundation import errors
 
 SCHEME = "hf://"
 # "bert-base-uncased", "google-bert/bert-base-uncased".
 _NAME = r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*"
 _REVISION = r"(?:@[\w./-]+)?"
-_SAFETENSORS = ["model.safetensors", "model.safetensors.index.json"]
 # The config, the tokenizer, and what models of this project and of
 # sentence-transformers have beside their weights.
 _BESIDE = [
@@ -33,10 +32,15 @@ _BESIDE = [
     "config_sentence_transformers.json",
     *("[0-9]_*/config.json", "[0-9]_*/model.safetensors"),
 ]
-_WEIGHTS = [*_SAFETENSORS, "model-*-of-*.safetensors"]
-# If there are no safetensors, the first of these that is there.
-_OTHER_WEIGHTS = ("tf_model.h5", "pytorch_model.bin")
-_LIBRARY = "huggingface_hub"
+# The first of these that is there.
+_WEIGHTS = (
+    [
+        *("model.safetensors", "model.safetensors.index.json"),
+        "model-*-of-*.safetensors",
+    ],
+    ["tf_model.h5"],
+    ["pytorch_model.bin"],
+)
 # What is needed; the Hub has the weights in other forms, too.
 _DOWNLOADED = "config.json vocab.txt tokenizer_config.json model.safetensors"
 
@@ -77,35 +81,24 @@ def _download(path: str) -> str:
             f"{SCHEME}google-bert/bert-base-uncased"
         )
     try:
-        library = importlib.import_module(_LIBRARY)
+        import huggingface_hub
     except ModuleNotFoundError as error:
-        if error.name != _LIBRARY:
-            raise
         raise errors.InputError(
-            f"{path}: the package huggingface_hub is missing: pip install "
-            "huggingface_hub"
-        ) from None
+            f"{path}: {error}: pip install huggingface_hub"
+        ) from error
     repository, _, revision = name.partition("@")
-
-    def download(patterns: list[str]) -> str:
-        return library.snapshot_download(
-            repository, revision=revision or None, allow_patterns=patterns
-        )
-
     try:
-        folder, found = download(_BESIDE + _WEIGHTS), _SAFETENSORS
-        for other in _OTHER_WEIGHTS:
-            paths = (os.path.join(folder, name) for name in found)
-            if any(map(file_system.exists, paths)):
+        for weights in _WEIGHTS:
+            folder = huggingface_hub.snapshot_download(
+                repository,
+                revision=revision or None,
+                allow_patterns=_BESIDE + weights,
+            )
+            patterns = (os.path.join(glob.escape(folder), x) for x in weights)
+            if any(map(glob.glob, patterns)):
                 break
-            folder, found = download([*_BESIDE, other]), [other]
     # Those of the library and of its network are not all OSErrors.
     except Exception as error:
-        module = type(error).__module__.partition(".")[0]
-        of_network = (_LIBRARY, "httpx", "requests", "hf_xet")
-        is_known = isinstance(error, OSError | ValueError)
-        if not is_known and not module.startswith(of_network):
-            raise
         raise errors.InputError(
             f"{path}: cannot be read from the Hub: {errors.reason(error)}"
         ) from error

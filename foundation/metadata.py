@@ -49,7 +49,8 @@ def read(path: str, kind: type[T]) -> T:
         the key and what was expected.
       OSError: there is no file.
     """
-    return convert(file_system.read_json(path), kind, path)
+    values = file_system.parse_json(file_system.read(path), path)
+    return convert(values, kind, path)
 
 
 def read_if_present(path: str, kind: type[T]) -> T | None:

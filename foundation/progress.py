@@ -6,6 +6,7 @@ with progress.bar(total=9, desc="reading", unit=" files") as bar:
 A line of the log is "reading: 33 %, 00:20 elapsed, 00:40 left".
 """
 
+import io
 import logging as std_logging
 import sys
 import weakref
@@ -47,7 +48,6 @@ def bar(*, is_brief: bool = False, **options: Any) -> tqdm.tqdm:
 
 def _clear_bars(record: std_logging.LogRecord) -> bool:
     """Removes bars before a line of the log; their next update draws them."""
-    del record
     for shown in _BARS:
         shown.clear(nolock=True)
     return True
@@ -73,12 +73,10 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.3g} TB"
 
 
-class _Log:
+class _Log(io.TextIOBase):
     """Writes what tqdm draws as lines of the log."""
 
-    def write(self, text: str) -> None:
+    def write(self, text: str) -> int:
         if line := text.strip():
             logging.info("%s", line)
-
-    def flush(self) -> None:
-        pass
+        return len(text)

@@ -21,8 +21,8 @@ Function = Callable[..., Any]
 # Maps a replaceable function to the function to call, often the same.
 Choose = Callable[[Function], Function]
 
-_choose: contextvars.ContextVar[Choose | None] = contextvars.ContextVar(
-    "choose", default=None
+_choose: contextvars.ContextVar[Choose] = contextvars.ContextVar(
+    "choose", default=lambda function: function
 )
 
 
@@ -36,9 +36,7 @@ def replaceable(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*tensors: Any, **options: Any) -> Any:
-        choose = _choose.get()
-        chosen = function if choose is None else choose(function)
-        return chosen(*tensors, **options)
+        return _choose.get()(function)(*tensors, **options)
 
     return call
 
@@ -51,7 +49,7 @@ def using(choose: Choose | None) -> Iterator[None]:
       choose: maps a function to one that takes the same arguments and returns
         the same tensor, up to rounding.
     """
-    token = _choose.set(choose)
+    token = _choose.set(choose or (lambda function: function))
     try:
         yield
     finally:

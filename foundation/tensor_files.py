@@ -12,19 +12,16 @@ TensorFlow is imported when a file is opened or written.
 """
 
 import contextlib
-import functools
 import glob
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from foundation import atomic, errors, file_system
+from foundation import atomic, copies, errors, file_system
 
 INDEX, DATA = ".index", ".data-00000-of-00001"
 POINTER = "checkpoint"  # Names the latest one, for TensorFlow.
-_SCRATCH = ".saving"
 # What TensorFlow raises for truncated or damaged files besides its OpError.
 DAMAGES = (IndexError, MemoryError, RuntimeError, TypeError, ValueError)
 
@@ -32,11 +29,9 @@ DAMAGES = (IndexError, MemoryError, RuntimeError, TypeError, ValueError)
 def named(directory: str) -> str | None:
     """Returns the prefix that the file `checkpoint` names, if it exists."""
     path = os.path.join(directory, POINTER)
-    if not file_system.exists(path):
-        return None
-    text = file_system.read_text(path)
+    text = file_system.read_text(path) if file_system.exists(path) else ""
     match = re.search(r'^model_checkpoint_path: "(.*)"', text, re.M)
-    if not match:
+    if match is None:
         return None
     # The directory may have been moved since.
     prefix = os.path.join(directory, os.path.basename(match[1]))
@@ -49,48 +44,32 @@ def open_reader(prefix: str) -> Any:
         file_system.refuse_pointer(prefix + suffix)
     tf = file_system.tensorflow()
     # tf.train.load_checkpoint would take a prefix in ram:// for a directory.
-    open_files = tf.compat.v1.train.NewCheckpointReader
-    if not file_system.PATTERN.search(prefix):
-        return open_files(prefix)
-    link = os.path.join(_links(prefix), "model")
-    for suffix in (INDEX, ".data-*"):
-        for path in glob.glob(glob.escape(prefix) + suffix):
-            os.symlink(os.path.abspath(path), link + path[len(prefix) :])
-    return open_files(link)
+    return tf.compat.v1.train.NewCheckpointReader(without_pattern(prefix))
 
 
-def without_pattern(directory: str) -> str:
-    """Returns a path of a directory that TensorFlow takes for no pattern.
+def without_pattern(path: str) -> str:
+    """Returns a path that TensorFlow takes for no pattern.
 
-    A pattern may not match itself, or match another directory.
+    A pattern may not match itself, or match another path.
 
     Args:
-      directory: a link to it is made if its path has special characters.
+      path: path of a directory, or prefix of files; links to what begins with
+        it are made if it has special characters.
 
     Raises:
-      InputError: the directory is in a bucket, and its path has such
-        characters.
+      InputError: it is in a bucket and has such characters.
     """
-    if not file_system.PATTERN.search(directory):
-        return directory
-    link = os.path.join(_links(directory), "link")
-    os.symlink(os.path.abspath(directory), link)
-    return link
-
-
-def _links(path) -> str:
-    """Returns a new folder for links, of which this process removes all."""
+    if not file_system.PATTERN.search(path):
+        return path
     if file_system.is_remote(path):
         raise errors.InputError(
             f"{path}: TensorFlow opens nothing in a bucket whose path has one "
             "of the characters * ? [ \\; rename it"
         )
-    return tempfile.mkdtemp(dir=_all_links().name)
-
-
-@functools.cache
-def _all_links() -> tempfile.TemporaryDirectory:
-    return tempfile.TemporaryDirectory(prefix="links-")
+    path, link = file_system.real(path), f"{copies.new_folder()}/link"
+    for found in glob.glob(f"{glob.escape(path)}*"):
+        os.symlink(found, link + found[len(path) :])
+    return link
 
 
 @contextlib.contextmanager
@@ -118,33 +97,20 @@ def reading(what: str, advice: str) -> Iterator[None]:
 def write(prefix: str, tensors: Mapping[str, Any]) -> None:
     """Writes the files, which any TensorFlow restores by name.
 
-    They get their names only when they are complete, the index last. Until then
-    they are in a folder with a fixed name, so that the next call removes what a
-    killed one left.
+    They get their names only when they are complete, the index last.
 
     Args:
       prefix: prefix of the files; their folder is made.
       tensors: name -> tensor or array.
     """
     tf = file_system.tensorflow()
-    folder, name = os.path.split(prefix)
-    scratch = os.path.join(folder, _SCRATCH)
-    with file_system.naming(prefix, scratch):
-        if file_system.exists(scratch):
-            tf.io.gfile.rmtree(scratch)
-        tf.io.gfile.makedirs(scratch)
-        try:
-            with tf.device("CPU:0"):
-                tf.raw_ops.SaveV2(
-                    prefix=os.path.join(scratch, name),
-                    tensor_names=list(tensors),
-                    shape_and_slices=[""] * len(tensors),
-                    tensors=[tf.convert_to_tensor(x) for x in tensors.values()],
-                )
-            file_system.discard(prefix + INDEX)
-            for suffix in (DATA, INDEX):
-                made = os.path.join(scratch, name + suffix)
-                atomic.replace(made, prefix + suffix)
-        finally:
-            with contextlib.suppress(tf.errors.OpError):  # The next call does.
-                tf.io.gfile.rmtree(scratch)
+    file_system.make_folder(os.path.dirname(prefix) or ".")
+    with atomic.replacing(prefix, (DATA, INDEX)) as temporary:
+        with tf.device("CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=temporary,
+                tensor_names=list(tensors),
+                shape_and_slices=[""] * len(tensors),
+                tensors=[tf.convert_to_tensor(x) for x in tensors.values()],
+            )
+        file_system.discard(prefix + INDEX)

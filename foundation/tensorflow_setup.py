@@ -16,16 +16,13 @@ Import this module before anything that imports TensorFlow. It does:
    process.
 """
 
-import contextlib
 import gc
 import importlib
 import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 
-_UNUSED = ("sklearn", "matplotlib")  # Imported by Keras for unused features.
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
@@ -50,33 +47,7 @@ def _import_quietly(name: str) -> None:
             os.close(terminal)
 
 
-@contextlib.contextmanager
-def _hidden(names: tuple[str, ...]) -> Iterator[None]:
-    """Makes imports of these modules fail, unless they are already imported."""
-    hidden = [name for name in names if name not in sys.modules]
-    # None makes the import fail, as the documentation of sys.modules says.
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-
-
-@contextlib.contextmanager
-def _kept_from_collection() -> Iterator[None]:
-    """Exempts all objects made in this context from garbage collection."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if was_enabled:
-            gc.enable()
-
-
-# Child processes inherit both.
+# Child processes inherit both variables.
 # Where ONEDNN_MAX_CPU_ISA hides bfloat16 instructions of the CPU, TensorFlow
 # aborts in the first oneDNN product in bfloat16.
 _isa = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
@@ -84,7 +55,13 @@ _has_bfloat16 = any(
     name in _isa for name in ("DEFAULT", "ALL", "BF16", "FP16", "AMX", "AVX10")
 )
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1" if _has_bfloat16 else "0")
-with _hidden(_UNUSED), _kept_from_collection():
+# Imported by Keras for unused features. None makes an import fail, as the
+# documentation of sys.modules says.
+_hidden = {"sklearn", "matplotlib"} - sys.modules.keys()
+sys.modules.update(dict.fromkeys(_hidden))  # type: ignore[arg-type]
+_collects = gc.isenabled()
+gc.disable()
+try:
     if os.environ.setdefault(_LEVEL, "3") == "3":
         _import_quietly("tensorflow")
         # Warnings are shown once, by the root's handlers.
@@ -93,3 +70,9 @@ with _hidden(_UNUSED), _kept_from_collection():
         _logger.handlers.clear()
     else:
         importlib.import_module("tensorflow")
+finally:
+    gc.freeze()
+    if _collects:
+        gc.enable()
+    for _name in _hidden:
+        del sys.modules[_name]

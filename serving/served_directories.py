@@ -69,7 +69,7 @@ def find_version(directory: str, file: str) -> tuple[int, str]:
       InputError: there is none.
     """
     # export_model.py may have been killed while it replaced one.
-    atomic.restore_folder(directory)
+    atomic.restore_folders(os.path.dirname(directory.rstrip("/")) or ".")
     if file_system.is_file(os.path.join(directory, file)):
         return 1, directory
     if not file_system.is_folder(directory):

@@ -19,7 +19,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from data import features, manifest
+from data import manifest, receipts
 from data.pretraining import work_dir
 from finetuning import record
 from foundation import errors
@@ -28,7 +28,7 @@ from tasks.ner import tagging
 from weights import model_directory, task_files, tokenizer_files
 
 NUM_DAMAGES = 25  # Of each kind.
-MADE_AGAIN = ("receipt", "sidecar")
+MADE_AGAIN = ("receipt",)
 VALUES = (
     *(None, True, -1, 0, 1, 3.5, 10**8, 2**62, 2**80, float("nan"), 1e300),
     *("", "x", "5", "../x", "\ud800", [], [1], ["x"], {}, {"a": 1}, {"0": []}),
@@ -91,22 +91,15 @@ def _tokenizer(folder):
     return tokenizer_files.load(folder)
 
 
-def _recipe(folder):
-    os.makedirs(os.path.join(folder, "finished"), exist_ok=True)
-    return types.SimpleNamespace(work_dir=folder)
-
-
 def _begun(folder):
-    recipe = _recipe(folder)
-    recipe.to_json = lambda: {"random_seed": 1}
+    own = {"random_seed": 1}
+    recipe = types.SimpleNamespace(work_dir=folder, to_json=lambda: own)
     work_dir.remove(recipe)
 
 
 def _receipt(folder):
-    recipe = _recipe(folder)
-    shutil.move(f"{folder}/receipt.json", f"{folder}/finished/a")
     pathlib.Path(folder, "a").write_bytes(b"abc")
-    work_dir.receipt(recipe, f"{folder}/a")
+    receipts.read(f"{folder}/a", f"{folder}/receipt.json")
 
 
 def _of(function, name):
@@ -161,11 +154,6 @@ KINDS = {
         "receipt.json",
         {"bytes": 3, "crc32": 5, "counts": {"a": 1}},
         _receipt,
-    ),
-    "sidecar": (
-        f"a{features.SUFFIX}",
-        {"job": {}, "bytes": 3},
-        _of(features.read_sidecar, "a"),
     ),
 }
 

@@ -56,8 +56,7 @@ def write_inputs(folder, **changed):
             }
             kind = schema.pretraining(length, predictions)
             path = folder / f"{length}-{shard}.tfrecord"
-            with records.ShardWriter(str(path)) as writer:
-                writer.write(records.encode(kind, columns))
+            records.write(str(path), [records.encode(kind, columns)])
 
 
 def no_report():

@@ -240,8 +240,7 @@ def test_what_is_beyond_the_model_is_refused_in_evaluation(
     columns = records.parse(tf.constant(list(records.read(shard))), kind)
     columns = {name: value.numpy() for name, value in columns.items()}
     columns[name][2, 0] = value
-    with records.ShardWriter(path) as writer:
-        writer.write(records.encode(kind, columns))
+    records.write(path, [records.encode(kind, columns)])
     line = _refused(capfd, root, do_train=False, eval_file=path)
     assert "bad.tfrecord: record 3: " in line and name in line
 
@@ -260,8 +259,7 @@ def _records_without_pairs(root):
 @pytest.mark.usefixtures("without_report")
 def test_other_objectives_need_no_next_sentence_labels(root, tmp_path, capfd):
     path = tmp_path / "a.tfrecord"
-    with records.ShardWriter(str(path)) as writer:
-        writer.write(_records_without_pairs(root))
+    records.write(str(path), [_records_without_pairs(root)])
     flags = {"input_file": path, "output_dir": tmp_path / "o"}
     line = _refused(capfd, root, **flags)
     assert line.endswith(

@@ -6,13 +6,14 @@ this process, in a temporary directory.
 """
 
 import dataclasses
+import itertools
 import os
 import tempfile
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from data import corpus, manifest, text_files, workers
+from data import corpus, text_files, workers
 from data.pretraining import generation, instances
 from data.pretraining.recipe import Recipe
 from foundation import errors, file_system, progress
@@ -31,22 +32,22 @@ class Estimate(NamedTuple):
     work_dir_bytes: int
     seconds: float
 
-    def lines(self, num_workers: int) -> Iterator[str]:
-        """Yields the estimate for all of the text, as lines."""
+    def lines(self, num_workers: int) -> list[str]:
+        """Returns the estimate for all of the text, as lines."""
         times = self.factor
-        yield f"{'text':22}{progress.size(self.file_bytes)}"
-        yield f"{'sampled':22}{100 / times:.3g} %"
-        for name in ("documents", "sentences", "tokens", "instances"):
-            count = self.totals["pieces" if name == "tokens" else name]
-            yield f"{name:22}{count * times:,.0f}"
-        yield f"{'records':22}{self.records * times:,.0f}"
-        shards = progress.size(self.shard_bytes * times)
-        yield f"{'bytes of shards':22}{shards}"
-        while_working = progress.size(self.work_dir_bytes * times)
-        yield f"{'bytes while working':22}{while_working}"
-        seconds = self.seconds * times / num_workers
-        duration = progress.duration(seconds)
-        yield f"{'time':22}{duration}, {num_workers} worker(s)"
+        totals = {**self.totals, "tokens": self.totals["pieces"]}
+        totals["records"] = self.records
+        counted = ("documents", "sentences", "tokens", "instances", "records")
+        duration = progress.duration(self.seconds * times / num_workers)
+        shown = {
+            "text": progress.size(self.file_bytes),
+            "sampled": f"{100 / times:.3g} %",
+            **{name: f"{totals[name] * times:,.0f}" for name in counted},
+            "bytes of shards": progress.size(self.shard_bytes * times),
+            "bytes while working": progress.size(self.work_dir_bytes * times),
+            "time": f"{duration}, {num_workers} worker(s)",
+        }
+        return [f"{name:22}{value}" for name, value in shown.items()]
 
 
 def estimate(recipe: Recipe) -> Estimate:
@@ -77,13 +78,21 @@ def estimate(recipe: Recipe) -> Estimate:
             blocks=blocks,
         )
         seconds = time.monotonic() - begin
+    shard_bytes = written.shards[0].bytes
     return Estimate(
         factor=sum(sizes) / sample_bytes,
         file_bytes=sum(sizes),
         totals=written.totals,
         records=written.record_count,
-        shard_bytes=written.shards[0].bytes,
-        work_dir_bytes=_work_dir_bytes(recipe, written),
+        shard_bytes=shard_bytes,
+        # The token store, the tables and a shard: its slices are removed after
+        # they are joined.
+        work_dir_bytes=(
+            written.totals["pieces"] * recipe.token_dtype.itemsize
+            + written.totals["sentences"] * 8
+            + written.totals["instances"] * instances.INSTANCE.itemsize
+            + shard_bytes // len(recipe.output_files)
+        ),
         seconds=seconds,
     )
 
@@ -99,18 +108,4 @@ def _sample(recipe: Recipe) -> Iterator[text_files.Block]:
             recipe.settings.text_column,
             _BLOCK_BYTES,
         )
-        for block, _ in zip(blocks, range(_FILES // len(chosen)), strict=False):
-            yield block
-
-
-def _work_dir_bytes(recipe: Recipe, sample: manifest.Manifest) -> int:
-    """Returns the size of the token store, of the tables and of a shard.
-
-    The slices of a shard are removed after they are joined.
-    """
-    return (
-        sample.totals["pieces"] * recipe.token_dtype.itemsize
-        + sample.totals["sentences"] * 8
-        + sample.totals["instances"] * instances.INSTANCE.itemsize
-        + sample.shards[0].bytes // len(recipe.output_files)
-    )
+        yield from itertools.islice(blocks, _FILES // len(chosen))

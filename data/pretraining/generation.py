@@ -25,18 +25,18 @@ one unit pairs.
 import collections
 import itertools
 import os
-import zlib
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from absl import logging
 
-from data import corpus, manifest, records, text_files, workers
+from data import corpus, manifest, receipts, records, text_files, workers
 from data.pretraining import instances, masking, packing, white_space, work_dir
 from data.pretraining.recipe import Recipe
 from data.tokenization import vocabulary
-from foundation import atomic, errors, file_system, progress
+from foundation import errors, file_system, progress
 
 SLICE_INSTANCES = 1 << 14
 _BATCH_TOKENS = 1 << 17  # Tokens that are masked at once.
@@ -74,7 +74,8 @@ def make(
       InputError: the text cannot be used, or the files that exist belong to
         another recipe or are damaged.
     """
-    work_dir.unmap()  # An earlier call may have mapped another text.
+    # An earlier call may have mapped another text.
+    work_dir.token_store.cache_clear()
     if blocks is None:
         settings = recipe.settings
         blocks = corpus.read_blocks(
@@ -157,13 +158,7 @@ def _tokenize(
     blocks: Iterable[text_files.Block],
 ) -> Counts:
     """Completes the token store; returns its counts."""
-    stored = work_dir.store_counts(recipe)
-    if stored is not None:
-        return stored
-    counts: collections.Counter[str] = collections.Counter()
-    sizes: collections.deque[int] = collections.deque()  # Of blocks on the way.
-    total = sum(file_system.size(x) for x in recipe.input_files)
-
+    done = 0
     joined: list[str] = []  # Files whose last document goes on in the next.
 
     def units() -> Iterator[tuple[int, text_files.Block]]:
@@ -172,17 +167,24 @@ def _tokenize(
             if last and last.path != block.path and not last.ends_document:
                 joined.append(last.path)
             last = block
-            sizes.append(block.file_bytes)
+            bar.update(block.file_bytes)
             yield number, block
 
-    done = 0
-    with progress.bar(
-        desc="tokenizing", total=total, unit="B", unit_scale=True
-    ) as bar:
+    def write(path: str) -> Counts:
+        nonlocal done
+        counts: collections.Counter[str] = collections.Counter()
         for found in pool.map(write_block, units()):
             done += 1
             counts.update(found)
-            bar.update(sizes.popleft())
+        work_dir.join_blocks(recipe, done, path)
+        return dict(counts)
+
+    total = sum(file_system.size(x) for x in recipe.input_files)
+    with progress.bar(
+        desc="tokenizing", total=total, unit="B", unit_scale=True
+    ) as bar:
+        path = work_dir.path_of(recipe, "store")
+        receipt = work_dir.finished(recipe, path, write)
     if joined:
         logging.warning(
             "%s and %d other files do not end with a blank line: the last "
@@ -190,24 +192,28 @@ def _tokenize(
             joined[0],
             len(joined) - 1,
         )
-    work_dir.join_blocks(recipe, done, counts)
-    return dict(counts)
+    for number in range(done):
+        work_dir.discard(recipe, work_dir.block_path(recipe, number))
+    return receipt.counts
 
 
 def write_block(recipe: Recipe, unit: tuple[int, text_files.Block]) -> Counts:
     """Tokenizes a block of text, unless that was done before."""
     number, block = unit
+
+    def write(path: str) -> Counts:
+        encoded, counts = encode_block(recipe, block)
+        with open(path, "wb") as file:
+            np.savez(file, **encoded._asdict())
+        return counts
+
     path = work_dir.block_path(recipe, number)
-    receipt = work_dir.receipt(recipe, path)
-    if receipt is None:
-        encoded = encode_block(recipe, block)
-        receipt = work_dir.write_block(recipe, number, encoded)
-    return receipt.counts
+    return work_dir.finished(recipe, path, write).counts
 
 
 def encode_block(
     recipe: Recipe, block: text_files.Block
-) -> work_dir.EncodedBlock:
+) -> tuple[work_dir.EncodedBlock, Counts]:
     """Tokenizes one block of text; sentences without tokens are dropped."""
     parsed = corpus.parse(block, recipe.settings.input_format)
     if not recipe.settings.marks_words:
@@ -222,19 +228,19 @@ def encode_block(
     is_kept = lengths > 0
     # How many sentences before each are kept: its new index.
     new_index = np.concatenate([[0], np.cumsum(is_kept)])
-    counts = collections.Counter(
+    counts = {
         **parsed.counts,
-        sentences=int(is_kept.sum()),
-        sentences_without_pieces=int((~is_kept).sum()),
-        pieces=len(tokens),
-        unknown_pieces=int((tokens == recipe.vocabulary.unk_id).sum()),
-    )
-    return work_dir.EncodedBlock(
+        "sentences": int(is_kept.sum()),
+        "sentences_without_pieces": int((~is_kept).sum()),
+        "pieces": len(tokens),
+        "unknown_pieces": int((tokens == recipe.vocabulary.unk_id).sum()),
+    }
+    encoded = work_dir.EncodedBlock(
         stored.astype(recipe.token_dtype),
         lengths[is_kept],
         new_index[np.unique(np.array(parsed.starts, np.int64))],
-        counts,
     )
+    return encoded, counts
 
 
 def _encode(
@@ -243,11 +249,10 @@ def _encode(
     """Returns the tokens of texts, and the number of tokens of each."""
     encoded = [
         recipe.tokenizer.encode(texts[start : start + _TEXTS_AT_ONCE])
-        for start in range(0, len(texts), _TEXTS_AT_ONCE)
+        for start in range(0, len(texts) or 1, _TEXTS_AT_ONCE)
     ]
-    none = [np.zeros(0, np.int64)]
-    tokens = np.concatenate([x.ids for x in encoded] or none)
-    lengths = [np.diff(x.row_splits) for x in encoded] or none
+    lengths = [np.diff(x.row_splits) for x in encoded]
+    tokens = np.concatenate([x.ids for x in encoded])
     return tokens, np.concatenate(lengths)
 
 
@@ -309,28 +314,28 @@ def write_table(recipe: Recipe, unit: tuple[int, range]) -> Counts:
     removed, and the tokens of the instances with [CLS] and [SEP].
     """
     number, documents = unit
-    path = work_dir.table_path(recipe, number)
-    receipt = work_dir.receipt(recipe, path)
-    if receipt is None:
+
+    def write(path: str) -> Counts:
         store = work_dir.token_store(recipe)
         pairs = instances.pair_segments(
             store.corpus,
             documents,
             rule=recipe.settings,
             rng=recipe.rng("pairing", number),
-            count_accesses=store.count_accesses,
+            release=store.release,
         )
         paired = pairs.instances
-        receipt = work_dir.write(
-            recipe,
-            path,
-            instances.table_bytes(paired),
-            instances=len(paired),
-            random_next=int(paired["is_random"].sum()),
-            lost_pieces=pairs.lost_tokens,
-            kept_pieces=int(_lengths(paired).sum()),
-        )
-    return receipt.counts
+        with open(path, "wb") as file:
+            file.write(instances.table_bytes(paired))
+        return {
+            "instances": len(paired),
+            "random_next": int(paired["is_random"].sum()),
+            "lost_pieces": pairs.lost_tokens,
+            "kept_pieces": int(_lengths(paired).sum()),
+        }
+
+    path = work_dir.table_path(recipe, number)
+    return work_dir.finished(recipe, path, write).counts
 
 
 def _lengths(pairs: np.ndarray) -> np.ndarray:
@@ -348,7 +353,7 @@ def _tables(recipe: Recipe, count: int) -> list[str]:
 class Slice(NamedTuple):
     """A range of ranks of the global order, and the file of its records."""
 
-    path: str  # The shard itself if it has one slice only.
+    path: str
     ranks: range
     tables: int  # Number of tables in the working directory.
 
@@ -366,16 +371,13 @@ def slices_of_shards(
         begin, end = (total * n // shards for n in (number, number + 1))
         count = -(-(end - begin) // SLICE_INSTANCES)
         bounds = [begin + (end - begin) * n // count for n in range(count + 1)]
-        names = [
-            work_dir.path_of(
-                recipe, f"slice-{n:05d}-of-{os.path.basename(shard)}"
-            )
-            for n in range(count)
-        ]
-        paths = names if count > 1 else [shard]
-        ranks = itertools.starmap(range, itertools.pairwise(bounds))
+        stem = work_dir.path_of(recipe, "slice")
+        name = os.path.basename(shard)
         result.append(
-            [Slice(*x, tables) for x in zip(paths, ranks, strict=True)]
+            [
+                Slice(f"{stem}-{n:05d}-of-{name}", range(*pair), tables)
+                for n, pair in enumerate(itertools.pairwise(bounds))
+            ]
         )
     return result
 
@@ -384,25 +386,18 @@ def _write_shards(
     recipe: Recipe, pool: workers.Workers, slices: list[list[Slice]]
 ) -> list[manifest.Shard]:
     """Writes the shards that are not complete; returns what each one is."""
-    shards = recipe.output_files
-    done = {shard: work_dir.receipt(recipe, shard) for shard in shards}
-    missing = [
-        (shard, parts)
-        for shard, parts in zip(shards, slices, strict=True)
-        if done[shard] is None
-    ]
-    units = [unit for _, parts in missing for unit in parts]
+    done = {x: work_dir.receipt(recipe, x) for x in recipe.output_files}
+    pairs = zip(recipe.output_files, slices, strict=True)
+    missing = {shard: x for shard, x in pairs if done[shard] is None}
+    units = [*itertools.chain(*missing.values())]
     with progress.bar(desc="writing", total=len(units), unit=" slices") as bar:
         written = pool.map_on_disk(write_slice, units)
-        for shard, parts in missing:
-            receipts = []
-            for _ in parts:
-                receipts.append(next(written))
+        for shard, parts in missing.items():
+            count = 0
+            for part in itertools.islice(written, len(parts)):
+                count += part["records"]
                 bar.update(1)
-            done[shard] = receipts[0]
-            if len(parts) > 1:
-                count = sum(x.counts["records"] for x in receipts)
-                done[shard] = _join(recipe, shard, parts, count)
+            done[shard] = _join(recipe, shard, parts, count)
     return [
         manifest.Shard(
             file=os.path.basename(shard),
@@ -415,35 +410,33 @@ def _write_shards(
     ]
 
 
-def write_slice(recipe: Recipe, unit: Slice) -> work_dir.Receipt:
+def write_slice(recipe: Recipe, unit: Slice) -> Counts:
     """Writes the records of one slice, unless that was done before."""
-    receipt = work_dir.receipt(recipe, unit.path)
-    if receipt is None:
-        with records.ShardWriter(unit.path) as writer:
-            for columns in _batches(recipe, unit):
-                writer.write(records.encode(recipe.schema, columns))
-        checksum = file_system.crc32(unit.path)
-        receipt = work_dir.finish(
-            recipe, unit.path, checksum, records=writer.count
-        )
-    return receipt
+
+    def write(path: str) -> Counts:
+        batches = _batches(recipe, unit)
+        encoded = (records.encode(recipe.schema, x) for x in batches)
+        return {"records": records.write(path, encoded, unit.path)}
+
+    return work_dir.finished(recipe, unit.path, write).counts
 
 
 def _join(
     recipe: Recipe, shard: str, slices: list[Slice], count: int
-) -> work_dir.Receipt:
+) -> receipts.Receipt:
     """Concatenates the slices of a shard of `count` records.
 
     Concatenated TFRecord files are a TFRecord file, also if compressed.
     """
-    checksum = 0
-    with atomic.replacing(shard) as temporary, open(temporary, "wb") as file:
-        for part in slices:
-            with open(part.path, "rb") as source:
-                while data := source.read(_COPIED_BYTES):
-                    file.write(data)
-                    checksum = zlib.crc32(data, checksum)
-    receipt = work_dir.finish(recipe, shard, checksum, records=count)
+
+    def write(path: str) -> Counts:
+        with open(path, "wb") as file:
+            for part in slices:
+                with open(part.path, "rb") as source:
+                    shutil.copyfileobj(source, file, _COPIED_BYTES)
+        return {"records": count}
+
+    receipt = work_dir.finished(recipe, shard, write)
     for part in slices:
         work_dir.discard(recipe, part.path)
     return receipt
@@ -594,9 +587,9 @@ def _show_first_records(recipe: Recipe, unit: Slice) -> None:
     tokens = recipe.vocabulary.tokens
     count = min(_EXAMPLES_SHOWN, len(columns["input_ids"]))
     logging.info(
-        "The first %d records; 0*30 is 0, thirty times. Most tokens to predict "
-        "are replaced by [MASK]; they are at masked_lm_positions, their ids "
-        "are masked_lm_ids. next_sentence_labels is 1 if B is a random text.",
+        "The first %d records, without padding. Most tokens to predict are "
+        "replaced by [MASK]; they are at masked_lm_positions, their ids are "
+        "masked_lm_ids. next_sentence_labels is 1 if B is a random text.",
         count,
     )
     for row in range(count):
@@ -609,17 +602,9 @@ def _show_first_records(recipe: Recipe, unit: Slice) -> None:
         is_target = columns["masked_lm_weights"][row] > 0
         targets = columns["masked_lm_ids"][row][is_target]
         lines.append("to predict: " + " ".join(tokens[i] for i in targets))
-        for feature in recipe.schema.features:
-            values = columns[feature.name][row].ravel().tolist()
-            lines.append(f"{feature.name}: {_compact(values)}")
+        used = {len(is_real): is_real, len(is_target): is_target}
+        for name in recipe.schema.names:
+            values = columns[name][row]
+            values = values[used.get(len(values), slice(None))].tolist()
+            lines.append(f"{name}: {' '.join(f'{x:g}' for x in values)}")
         logging.info("%s", "\n".join(lines))
-
-
-def _compact(values: Iterable) -> str:
-    """Joins numbers, 0 0 0 0 as 0*4."""
-    result = []
-    for value, run in itertools.groupby(values):
-        count = len(list(run))
-        short = [f"{value:g}"] * count
-        result.extend([f"{value:g}*{count}"] if count > 3 else short)
-    return " ".join(result)

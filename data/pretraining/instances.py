@@ -80,7 +80,7 @@ def pair_segments(
     *,
     rule: Settings,
     rng: np.random.Generator,
-    count_accesses: Callable[[int], None] = lambda count: None,
+    release: Callable[[], None] = lambda: None,
 ) -> Pairs:
     """Divides documents into instances, dupe_factor times each.
 
@@ -92,7 +92,7 @@ def pair_segments(
       documents: the ones to divide.
       rule: lengths, short sequences, number of passes.
       rng: makes all random choices.
-      count_accesses: is called with numbers of random accesses to the corpus.
+      release: is called after random accesses to the corpus.
 
     Returns:
       The instances, in the order of the turns.
@@ -111,7 +111,7 @@ def pair_segments(
         instances, following, cut = _turn(
             corpus, document, start, last, target, rule, rng
         )
-        count_accesses(len(document))
+        release()
         turns.append(instances)
         lost += cut
         unfinished = np.flatnonzero(following < last)

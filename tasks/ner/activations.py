@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from data import features as features_lib
 from data.features import Features
-from foundation import file_system
+from foundation import atomic, file_system, metadata
 from tasks.ner import windowing
 
 NAME = "activations"
@@ -102,7 +101,8 @@ def on_disk(
     starts = starts[features.row_splits]  # The first word of each window.
     complete = (int(starts[-1]), *shape)
     made_from = _digest(features, facts)
-    receipt = features_lib.read_sidecar(path)
+    receipt_path = f"{path}.json"
+    receipt = metadata.read_if_present(receipt_path, metadata.Object) or {}
     size = _DTYPE.itemsize * int(np.prod(complete))
     done = 0
     if receipt.get("made_from") == made_from and (
@@ -112,7 +112,7 @@ def on_disk(
         logging.info("%s: those of %d windows are used", path, done)
     else:
         file_system.make_folder(os.path.dirname(path))
-        features_lib.remove_sidecar(path)
+        file_system.discard(receipt_path)
         _allocate(path, size)
     values = np.memmap(path, _DTYPE, "r+", shape=complete)
     for begin in range(done, len(features), BLOCK):
@@ -120,8 +120,8 @@ def on_disk(
         part = _rows(features, begin, end)
         set_words(values[starts[begin] : starts[end]], part, predict(part))
         values.flush()
-        features_lib.write_sidecar(
-            path, {"made_from": made_from, "windows": end}
+        atomic.write_json(
+            receipt_path, {"made_from": made_from, "windows": end}
         )
         logging.info(
             "%s: the activations of %d of %d windows", path, end, len(features)

@@ -181,8 +181,7 @@ def of_shards(
                     f"--words={described.masking.words}; records do not hold "
                     "these words, so their masks cannot be drawn anew"
                 )
-            rate = described.job.get("masked_lm_prob", rule.masked_lm_prob)
-            rule = dataclasses.replace(described.masking, masked_lm_prob=rate)
+            rule = described.masking
         rule = dataclasses.replace(
             rule, max_predictions_per_seq=max_predictions_per_seq
         )

@@ -136,23 +136,31 @@ def test_records_hold_what_was_written(tokenizer, tmp_path, num_choices):
 def test_records_are_made_again_only_when_something_changed(
     tokenizer, tmp_path
 ):
-    path = str(tmp_path / "train.tf_record")
-    made = features_of(tokenizer, 5)
+    path, calls = str(tmp_path / "train.tf_record"), []
 
-    def cache(text, length=64):
-        kind = schema.classification(length)
-        folder, values = str(tmp_path), {"text": text}
-        return features.FeatureCache(folder, "train", kind, tokenizer, values)
+    def make():
+        calls.append(1)
+        return features_of(tokenizer, 5)
 
-    assert cache("a").read() is None
-    cache("a").write(made)
-    assert len(cache("a").read()) == 5
-    assert cache("b").read() is None
-    assert cache("a", length=128).read() is None
+    def is_made(text, length=64):
+        before = len(calls)
+        found = features.stored(
+            path,
+            schema.classification(length),
+            tokenizer,
+            {"text": text},
+            make,
+        )
+        assert len(found) == 5
+        return len(calls) > before
+
+    assert is_made("a") and not is_made("a")
+    assert is_made("b") and is_made("a")
+    assert is_made("a", length=128) and is_made("a")
     with open(path, "r+b") as file:
         file.seek(40)
         file.write(b"?")
-    assert cache("a").read() is None
+    assert is_made("a") and not is_made("a")
 
 
 def rows_of(dataset, number):

@@ -34,8 +34,7 @@ def write_shard(path, length=16, predictions=4, largest=49, drop=()):
         rows[feature.name] = np.full((3, *feature.shape), 1, dtype)
     if "input_ids" in rows:
         rows["input_ids"][:, 2] = largest
-    with records.ShardWriter(str(path)) as writer:
-        writer.write(records.encode(kind, rows))
+    records.write(str(path), [records.encode(kind, rows)])
 
 
 @pytest.fixture
@@ -107,8 +106,7 @@ def test_shards_without_a_manifest_are_checked_by_their_first_record(tmp_path):
     refused([path], "feature masked_lm_ids has 0 values instead of 4")
     write_shard(path, drop=("masked_lm_positions",))
     refused([path], "not pre-training records")
-    with records.ShardWriter(path) as writer:
-        writer.write([b"\xff\xff not a record"])
+    records.write(path, [[b"\xff\xff not a record"]])
     refused([path], "record 1 is not a tf.train.Example")
 
 

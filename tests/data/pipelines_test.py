@@ -63,9 +63,8 @@ def write_shards(directory, counts):
             "masked_lm_weights": zeros.astype(np.float32),
             "next_sentence_labels": zeros[:, :1],
         }
-        with records.ShardWriter(paths[-1]) as writer:
-            if count:
-                writer.write(records.encode(SCHEMA, columns))
+        encoded = records.encode(SCHEMA, columns) if count else []
+        records.write(paths[-1], [encoded])
     return paths
 
 
@@ -220,8 +219,7 @@ def test_a_record_that_does_not_fit_is_named_in_one_line(
 ):
     (path,) = write_shards(tmp_path, [3])
     found = list(records.read(path))
-    with records.ShardWriter(path) as writer:
-        writer.write([*found[:2], change(found[2])])
+    records.write(path, [[*found[:2], change(found[2])]])
     with pytest.raises(errors.InputError) as raised:
         pipelines.check_records([path], SCHEMA, [3])
     assert str(raised.value) == f"{path}: record 3: {line}"

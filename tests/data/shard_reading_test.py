@@ -20,8 +20,7 @@ def write(folder, sizes: list[int]) -> list[str]:
     paths = []
     for number, size in enumerate(sizes):
         path = str(folder / f"{number}.tfrecord{'.gz' if number % 2 else ''}")
-        with records.ShardWriter(path) as writer:
-            writer.write([example(number + i) for i in range(size)])
+        records.write(path, [[example(number + i) for i in range(size)]])
         paths.append(path)
     return paths
 

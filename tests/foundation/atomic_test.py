@@ -127,7 +127,7 @@ def test_what_a_kill_between_two_renames_took_away_is_restored(
     _write_folder(path, "old")
     _kill_folder_writer(repository, path, 1)
     assert not path.exists()
-    atomic.restore_folder(str(path))
+    atomic.restore_folders(str(tmp_path))
     assert _text_of(path) == "old"
     _kill_folder_writer(repository, path, 1)
     with pytest.raises(ZeroDivisionError):
@@ -149,17 +149,19 @@ def test_the_next_write_removes_the_folders_of_killed_runs(
     unlocked = tmp_path / ".made.76543210.incomplete"
     unlocked.mkdir()  # By a process that was killed at once.
     os.utime(unlocked, (0, 0))
-    assert len(os.listdir(tmp_path)) == 4 and _text_of(path) == "old"
+    new = tmp_path / ".made.01234567.incomplete"
+    new.mkdir()  # By a process that is about to lock it.
+    assert len(os.listdir(tmp_path)) == 5 and _text_of(path) == "old"
     with atomic.replacing_folder(str(path)) as living:
         os.mkdir(living)
         assert set(os.listdir(tmp_path)) == {
             "made",
-            other.name,
+            new.name,
             pathlib.Path(living).parents[1].name,
         }
         _write_folder(path, "new")
         assert os.path.isdir(living)
-    assert sorted(os.listdir(tmp_path)) == [other.name, "made"]
+    assert sorted(os.listdir(tmp_path)) == [new.name, "made"]
 
 
 def test_what_a_writer_leaves_beside_its_file_is_removed(folder):

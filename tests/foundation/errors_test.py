@@ -65,13 +65,7 @@ def test_of_many_names_the_first_are_listed():
     assert errors.listed(names[:20]).endswith("18, 19")
 
 
-@pytest.mark.parametrize(
-    ("number", "remedy"),
-    [(errno.EMFILE, "ulimit -n"), (errno.ENFILE, "processes")],
-)
-def test_too_many_open_files_are_told_with_what_helps(number, remedy):
-    words = os.strerror(number)
-    for error in (OSError(number, words, "a"), RuntimeError(f"a; {words}")):
-        assert errors.system_number(error) == number
-        line = errors.reason(error)
-        assert words in line and "a" in line and remedy in line
+def test_the_number_of_a_file_error_is_found_in_its_words():
+    words = os.strerror(errno.EMFILE)
+    for error in (OSError(errno.EMFILE, words, "a"), RuntimeError(words)):
+        assert errors.system_number(error) == errno.EMFILE

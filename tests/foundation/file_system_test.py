@@ -13,7 +13,7 @@ import pyarrow
 import pytest
 import tensorflow as tf
 
-from foundation import atomic, errors, file_system
+from foundation import atomic, errors, file_system, metadata
 
 
 def test_a_file_in_place_of_a_folder_is_refused_by_its_flag(tmp_path):
@@ -69,9 +69,9 @@ def test_a_compressed_file_beside_the_named_one_is_found(tmp_path):
         with opener(path + ending, **mode) as file:
             file.write(b'\xef\xbb\xbf{"a": 1}')
         assert file_system.find(path) == path + ending
-        assert file_system.read_json(path + ending) == {"a": 1}
+        assert metadata.read(path + ending, dict) == {"a": 1}
     (tmp_path / "a.json").write_text("[2]")
-    assert file_system.read_json(file_system.find(path)) == [2]
+    assert metadata.read(file_system.find(path), list) == [2]
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_what_is_no_file_is_named(tmp_path, name):
     ("name", "data", "message"),
     [
         ("a.json", b'{"a":\n "\xff"}', ":2: not UTF-8 text"),
-        ("a.json", b'{"a":\n {,', ":2: malformed JSON: .* at column 3"),
-        ("a.csv", b"text,label\n", ":1: malformed JSON: Expecting value"),
-        ("a.json", b"", ":1: malformed JSON: Expecting value at column 1"),
-        ("a.json", b"[" * 200000, ":1: malformed JSON: .*recursion"),
+        ("a.json", b'{"a":\n {,', ": malformed JSON: .* line 2 column 3"),
+        ("a.csv", b"text,label\n", ": malformed JSON: Expecting value"),
+        ("a.json", b"", ": malformed JSON: Expecting value: line 1"),
+        ("a.json", b"[" * 200000, ": malformed JSON: .*recursion"),
         ("a.json.gz", gzip.compress(b"[1, 2, 3]")[:-9], ": cut off"),
         ("a.json.gz", b"[]", ": cut off or .* not compressed as its"),
         ("a.json.gz", bz2.compress(b"[]"), ": .*or not compressed"),
@@ -108,7 +108,7 @@ def test_what_is_no_file_is_named(tmp_path, name):
 def test_what_cannot_be_read_is_named(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(errors.InputError, match=name + message):
-        file_system.read_json(str(tmp_path / name))
+        metadata.read(str(tmp_path / name), list)
 
 
 def test_names_and_globs_are_expanded_in_order(tmp_path):

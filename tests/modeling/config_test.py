@@ -96,7 +96,7 @@ def test_a_file_is_named_in_its_errors(tmp_path):
         config.BertConfig.from_json_file(path)
     path.write_text("not json")
     with pytest.raises(
-        errors.InputError, match="bert_config.json:1: malformed JSON"
+        errors.InputError, match="bert_config.json: malformed JSON"
     ):
         config.BertConfig.from_json_file(path)
     _write(path, [1])

@@ -32,7 +32,7 @@ IN_MAKE_TEST = ("vocabulary", "records", "directory", "loop")
 KILLED, LASTING = "killed", "lasting"
 ERRORS = (KILLED, "ENOSPC", KILLED, "EIO", KILLED, "EDQUOT", KILLED, LASTING)
 MORE_KILLS = 1  # Of one trial, after the first.
-TEMPORARY = r"\.\w{8}\.incomplete|\.tempstate|\.tmp|\.saving"
+TEMPORARY = r"\.\w{8}\.incomplete|\.tempstate|\.tmp"
 # Arms the library in the process of the command; counts at its end.
 BEFORE = """
 import ctypes, os
@@ -164,7 +164,6 @@ def check_line(crash, error, folder):
         r"/\1",
         crash.path,
     )
-    final = re.sub(r"/\.saving(/|$)", r"\1", final)
     final = re.sub(r"\.tempstate\d+|/\.tmp\w+$", "", final)
     # On a disk that stays full, several files of several threads fail.
     assert named and (

@@ -83,7 +83,7 @@ def test_a_runner_without_a_shared_folder_stays_on_one_machine(monkeypatch):
             "--strategy=multi_worker_mirrored does not take it",
         ),
         ("multi_worker_mirrored", None, "{}", "TF_CONFIG names no workers"),
-        ("auto", None, "{", "TF_CONFIG:1: malformed JSON"),
+        ("auto", None, "{", "TF_CONFIG: malformed JSON"),
         ("auto", None, "[]", "TF_CONFIG: Expected object"),
         ("auto", None, '{"cluster": []}', "TF_CONFIG: cluster: "),
         ("auto", None, CLUSTER, "TF_CONFIG: task: type='', index=-1: only"),

@@ -139,8 +139,7 @@ def shard(packed, tmp_path):
     """A packed shard with its manifest."""
     kind = schema.packed_pretraining(LENGTH, 8, 4)
     path = tmp_path / "a.tfrecord"
-    with records.ShardWriter(str(path)) as writer:
-        writer.write(records.encode(kind, packed))
+    records.write(str(path), [records.encode(kind, packed)])
     made = manifest.Manifest(
         kind=kind.kind,
         max_seq_length=LENGTH,
@@ -190,7 +189,6 @@ def test_packed_shards_are_recognized(shard, packed):
 
 def test_packed_and_other_shards_together_are_refused(shard, alone, tmp_path):
     kind = schema.pretraining(LENGTH, PREDICTIONS)
-    with records.ShardWriter(f"{tmp_path}/b.tfrecord") as writer:
-        writer.write(records.encode(kind, alone))
+    records.write(f"{tmp_path}/b.tfrecord", [records.encode(kind, alone)])
     with pytest.raises(errors.InputError, match="b.tfrecord.*other features"):
         open_shards(f"{tmp_path}/*.tfrecord")

@@ -44,8 +44,7 @@ def train(tmp_path):
         "next_sentence_labels": np.zeros((1, 1), int),
     }
     path = str(tmp_path / "a.tfrecord")
-    with records.ShardWriter(path) as writer:
-        writer.write(records.encode(kind, columns))
+    records.write(path, [records.encode(kind, columns)])
     return pretraining_data.ShardSet(paths=[path], schema=kind, counts=[1])
 
 
