@@ -10,6 +10,7 @@ windows, and the receipt is written after each block. So memory does not grow
 with the set, and a command that was killed continues with the next block.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ import numpy as np
 from absl import logging
 
 from data.features import Features
-from foundation import atomic, file_system, metadata
+from foundation import atomic, errors, file_system, metadata
 from tasks.ner import windowing
 
 NAME = "activations"
@@ -102,7 +103,11 @@ def on_disk(
     complete = (int(starts[-1]), *shape)
     made_from = _digest(features, facts)
     receipt_path = f"{path}.json"
-    receipt = metadata.read_if_present(receipt_path, metadata.Object) or {}
+    receipt: metadata.Object = {}
+    with contextlib.suppress(
+        errors.InputError
+    ):  # If damaged, it is made again.
+        receipt = metadata.read_if_present(receipt_path, metadata.Object) or {}
     size = _DTYPE.itemsize * int(np.prod(complete))
     done = 0
     if receipt.get("made_from") == made_from and (
