@@ -44,11 +44,11 @@ def _load(directory: str) -> served_model.Model:
         raise errors.InputError(
             f"{directory}: cannot be loaded: {errors.reason(error)}"
         ) from error
-    functions = {
-        name: _Function(model, function)
-        for name, function in model.signatures.items()
-        if _has_rows(function)
-    }
+    functions = {}
+    for name, function in model.signatures.items():
+        specs = function.structured_input_signature[1].values()
+        if specs and all(spec.shape.rank for spec in specs):
+            functions[name] = _Function(model, function)
     if served_model.DEFAULT_SIGNATURE not in functions:
         raise errors.InputError(
             f"{directory}: has no signature {served_model.DEFAULT_SIGNATURE} "
@@ -122,12 +122,6 @@ def _specs(specs: Mapping[str, tf.TensorSpec]) -> dict[str, Spec]:
         )
         for name, spec in sorted(specs.items())
     }
-
-
-def _has_rows(function: Any) -> bool:
-    """Whether there are inputs, and each has a known number of axes."""
-    specs = function.structured_input_signature[1]
-    return bool(specs) and all(spec.shape.rank for spec in specs.values())
 
 
 def _reason(error: Exception) -> str:

@@ -57,9 +57,9 @@ class Watch:
             if not file_system.is_remote(directory)
             and not file_system.is_file(os.path.join(directory, engine.file))
         }
-        # Model -> version -> its files at the last look, and when it failed.
+        # The files of each version at the last look, and when it failed.
         self._seen: dict[str, dict[int, _Files]] = {}
-        self._failed: dict[str, dict[int, _Files]] = {}
+        self._failed: dict[tuple[str, int], _Files] = {}
         self._retiring: set[asyncio.Task] = set()
 
     async def run(self) -> None:
@@ -74,12 +74,12 @@ class Watch:
         versions = await asyncio.to_thread(
             _files_of_versions, self._directories[name], self._engine.file
         )
-        before, failed = self._seen.get(name, {}), self._failed.get(name, {})
-        self._seen[name] = versions
+        before, self._seen[name] = self._seen.get(name, {}), versions
         for version in sorted(versions, reverse=True):
             if version == self._servables[name].version:
                 return
-            if versions[version] == before.get(version) != failed.get(version):
+            failed = self._failed.get((name, version))
+            if versions[version] == before.get(version) != failed:
                 return await self._replace(name, version)
 
     async def _replace(self, name: str, version: int) -> None:
@@ -93,8 +93,7 @@ class Watch:
             # Files of others may raise anything.
             line = " ".join(f"{error or type(error).__name__}".split())
             old.statuses[version] = status(version, "END", line)
-            failed = self._failed.setdefault(name, {})
-            failed[version] = self._seen[name][version]
+            self._failed[name, version] = self._seen[name][version]
             logging.error(
                 "%s: version %d is not served, version %d stays: %s",
                 name,
