@@ -18,7 +18,6 @@ from modeling import models
 from serving import api
 from tasks.classification.settings import ClassifierFlags
 from tasks.classification.task import Classification
-from training import loop
 from weights import checkpoint_sources, model_directory, tokenizer_files
 
 # With any seed, and the arithmetic of any CPU, losses are near 0 after 50 of
@@ -109,34 +108,6 @@ def test_without_weight_it_is_the_plain_training_bit_for_bit(root):
         root, "none", teacher_dir=root / "teacher", distillation_weight=0
     )
     assert weights(plain) == weights(without)
-
-
-def test_a_killed_training_continues_to_the_same_weights(
-    root, monkeypatch, caplog
-):
-    flags = {
-        "teacher_dir": root / "teacher",
-        "save_checkpoints_steps": 3,
-        "train_batch_size": 16,
-        "random_seed": 7,
-    }
-    whole = run(root, "whole", **flags)
-    save = loop.Loop._save
-
-    def kill(self):
-        save(self)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(loop.Loop, "_save", kill)
-    with pytest.raises(SystemExit):
-        run(root, "killed", **flags)
-    monkeypatch.undo()
-    caplog.clear()
-    with caplog.at_level("INFO", logger="absl"):
-        killed = run(root, "killed", **flags)
-    assert "the teacher predicts" not in caplog.text
-    assert weights(killed) == weights(whole)
-    assert len(list(killed.glob("train_teacher-*.npz"))) == 1
 
 
 def test_init_layers_are_those_of_the_teacher(root):

@@ -53,6 +53,9 @@ SCENARIOS = {
         f"{_CLASSIFIER} --init_checkpoint={{data}}/classifier --do_predict "
         "--output_dir={out} --predict_batch_size=2"
     ),
+    "distillation": (
+        f"{_CLASSIFIER} {_TRAINING} --teacher_dir={{data}}/classifier"
+    ),
     "entities": _TAGGER,
     "activations": f"{_TAGGER} --features=last --lstm_size=4",
     "embeddings": (

@@ -4,14 +4,8 @@ pytest tests/training/hardware_test.py
 """
 
 import json
-import os
-import pathlib
-import signal
-import subprocess
-import sys
 import types
 
-import clusters
 import pytest
 import tensorflow as tf
 
@@ -159,25 +153,6 @@ def test_a_cpu_says_by_its_flags_what_it_multiplies(
     monkeypatch.setattr(precision, "pathlib", pathlib)
     pretend(monkeypatch)
     assert precision.choose("auto") == expected
-
-
-def test_sigterm_ends_a_worker_that_does_not_train_yet():
-    """TensorFlow's handler would ignore it."""
-    (cluster,) = clusters.tf_configs(1)
-    code = (
-        "import os, signal, time\n"
-        "from training import strategy\n"
-        "strategy.create('multi_worker_mirrored')\n"
-        "os.kill(os.getpid(), signal.SIGTERM)\n"
-        "time.sleep(30)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "TF_CONFIG": cluster},
-        cwd=pathlib.Path(__file__).parents[2],
-        timeout=120,
-    )
-    assert done.returncode == -signal.SIGTERM
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_only_so_many_short_chunks_are_kept(monkeypatch, repository):
 ADDED = ["[E1]", "covid", "covid vaccine", "</s>", "\u732b", "<Caf\u00e9>"]
 
 
-@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+@pytest.mark.parametrize("switches", SWITCHES[:2], ids=str)
 def test_added_tokens_are_found_in_any_text(switches):
     texts = random_text.texts(300, seed=7)
     rng = random.Random(8)
