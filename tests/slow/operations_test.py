@@ -148,7 +148,7 @@ def test_a_command_that_fails_or_is_killed_ends_with_the_same_files(
         ended = run(arguments, folder).ended
         assert ended.code == 0, f"{crashes}: then {ended.text}"
         found = scenarios.contents(folder)
-        # A temporary folder stays if its file is complete: none writes it again.
+        # A temporary folder stays if its file, which is complete, is kept.
         found = {k: x for k, x in found.items() if ".incomplete/" not in k}
         assert found == expected, crashes
 
