@@ -330,10 +330,9 @@ class Report(NamedTuple):
         text = f"{len(self.loaded)} variables loaded"
         if self.initialized:
             text += f"; random at first: {', '.join(self.initialized)}"
-        if self.left_over:
-            text += f"; in the file, not used: {self.left_over[0]}"
-        more = len(self.left_over) - 1
-        return f"{text} and {more} more" if more > 0 else text
+        if unused := self.left_over:
+            text += f"; in the file, not used: {len(unused)}, e.g. {unused[0]}"
+        return text
 
 
 def values(where: str, tensor: StoredTensor) -> np.ndarray:

@@ -60,8 +60,7 @@ class ModelClasses:
         if labels and len(labels) != self.count:
             return f"the head has {self.count} outputs, not {len(labels)}"
         label = errors.repeated(labels)
-        is_fine = label is None
-        return None if is_fine else f"{label!r} is the name of several classes"
+        return None if label is None else f"{label!r} names several classes"
 
     def check(self, *, can_be_named: bool = True) -> None:
         """Refuses labels that cannot be those of the model's outputs.

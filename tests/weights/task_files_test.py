@@ -125,7 +125,7 @@ def test_the_kind_is_given_or_the_models(
     ("labels", "fault"),
     [
         (["a", "b"], "a, b, but the head has 3 outputs"),
-        (["a", "b", "a"], "'a' is the name of several"),
+        (["a", "b", "a"], "'a' names several"),
         (OTHERS, None),
         (None, None),
     ],
