@@ -12,6 +12,7 @@ Some paragraphs are also labeled with their package, for a classifier.
 import ast
 import importlib.util
 import inspect
+import itertools
 import json
 import pathlib
 import re
@@ -115,7 +116,6 @@ def collect(folder: str, *, num_characters: int) -> tuple[int, int]:
 def _files(package: str) -> list[pathlib.Path]:
     """Returns a package's source files without importing it."""
     spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        return []
-    root = pathlib.Path(spec.submodule_search_locations[0])
-    return sorted(root.rglob("*.py"))
+    roots = spec.submodule_search_locations if spec else []
+    files = (pathlib.Path(root).rglob("*.py") for root in roots or [])
+    return sorted(itertools.chain(*files))

@@ -8,12 +8,12 @@ A receipt is written after its file. A file is used again only if its bytes have
 the size and the checksum of its receipt.
 """
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from absl import logging
 
 from foundation import atomic, errors, file_system, metadata
 
@@ -35,15 +35,11 @@ def read(path: str, receipt_path: str, made_from: Any = None) -> Receipt | None:
       receipt_path: its receipt; a damaged one proves nothing.
       made_from: JSON value of what the file depends on.
     """
-    try:
+    with contextlib.suppress(errors.InputError):
         found = metadata.read_if_present(receipt_path, Receipt)
-    except errors.InputError:
-        return None
-    if found is None or found.made_from != made_from:
-        return None
-    if file_system.is_whole(path, found.bytes, found.crc32):
-        return found
-    logging.warning("%s: missing or damaged; it is made again.", path)
+        if found is not None and found.made_from == made_from:
+            if file_system.is_whole(path, found.bytes, found.crc32):
+                return found
     return None
 
 

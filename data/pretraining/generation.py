@@ -317,20 +317,19 @@ def write_table(recipe: Recipe, unit: tuple[int, range]) -> Counts:
 
     def write(path: str) -> Counts:
         store = work_dir.token_store(recipe)
-        pairs = instances.pair_segments(
+        paired, lost = instances.pair_segments(
             store.corpus,
             documents,
             rule=recipe.settings,
             rng=recipe.rng("pairing", number),
             release=store.release,
         )
-        paired = pairs.instances
         with open(path, "wb") as file:
             file.write(instances.table_bytes(paired))
         return {
             "instances": len(paired),
             "random_next": int(paired["is_random"].sum()),
-            "lost_pieces": pairs.lost_tokens,
+            "lost_pieces": lost,
             "kept_pieces": int(_lengths(paired).sum()),
         }
 

@@ -63,17 +63,6 @@ class Corpus(NamedTuple):
     document_starts: np.ndarray  # int64 [documents + 1], into sentences
 
 
-class Pairs(NamedTuple):
-    """The instances of some documents, and how many tokens were truncated.
-
-    Tokens of a random next sentence do not count as lost, because they are also
-    used in their own document.
-    """
-
-    instances: np.ndarray  # INSTANCE [N]
-    lost_tokens: int
-
-
 def pair_segments(
     corpus: Corpus,
     documents: range,
@@ -81,7 +70,7 @@ def pair_segments(
     rule: Settings,
     rng: np.random.Generator,
     release: Callable[[], None] = lambda: None,
-) -> Pairs:
+) -> tuple[np.ndarray, int]:
     """Divides documents into instances, dupe_factor times each.
 
     Every (document, pass) is one walk. One turn of the loop makes the next
@@ -95,7 +84,9 @@ def pair_segments(
       release: is called after random accesses to the corpus.
 
     Returns:
-      The instances, in the order of the turns.
+      The instances, INSTANCE [N], in the order of the turns; and how many
+      tokens were truncated, but for those of random next sentences, which are
+      also used in their own document.
     """
     document = np.repeat(
         np.arange(documents.start, documents.stop), rule.dupe_factor
@@ -121,7 +112,7 @@ def pair_segments(
         )
     result = np.concatenate(turns)
     result["key"] = rng.integers(0, 1 << 64, len(result), np.uint64)
-    return Pairs(result, lost)
+    return result, lost
 
 
 def _turn(corpus, document, start, last, target, rule, rng):

@@ -111,7 +111,7 @@ def test_lengths_and_labels_are_distributed_as_released(short_seq_prob):
     )
     ours = []
     for seed in range(240):
-        found = pairs_of(text, rule, seed).instances
+        found, _ = pairs_of(text, rule, seed)
         names = ("a_length", "b_length", "is_random")
         ours.append(facts(*(found[name] for name in names)))
     ours = np.array(ours)
@@ -152,7 +152,7 @@ def test_each_truncated_token_is_a_fair_coin_between_front_and_back():
 
 def test_a_comes_from_its_document_and_b_follows_it_or_is_from_another():
     text = corpus(some_documents())
-    found = pairs_of(text).instances
+    found, _ = pairs_of(text)
     a, b = found["a_start"], found["b_start"]
     a_last = a + found["a_length"] - 1
     b_last = b + found["b_length"] - 1
@@ -176,7 +176,7 @@ def test_every_token_is_used_once_per_pass_when_nothing_is_truncated():
             spans.append(("b_start", "b_length"))
         for start, length in spans:
             uses[position[start] : position[start] + position[length]] += 1
-    short = pairs_of(text, RULE).lost_tokens
+    _, short = pairs_of(text, RULE)
     assert lost == (3 * len(text.tokens) - uses.sum()) and short > lost >= 0
     assert (uses <= 3).all() and (uses == 3).mean() > 0.9
 

@@ -27,12 +27,12 @@ def found():
         sentence_starts=sentences,
         document_starts=np.arange(DOCUMENTS + 1) * SENTENCES,
     )
-    made = instances.pair_segments(
+    made, _ = instances.pair_segments(
         corpus,
         range(DOCUMENTS),
         rule=Settings(max_seq_length=64, dupe_factor=40, short_seq_prob=0.0),
         rng=np.random.default_rng(5),
-    ).instances
+    )
     return made[np.argsort(made["key"])]
 
 
