@@ -98,7 +98,7 @@ def test_pairs_are_as_in_the_training_or_in_doubt_named(
     tiny_models, tmp_path, caplog
 ):
     source = tiny_models / "classification"
-    exports.graph(source)
+    text_graphs.sentences(exports.opened(source), tf.constant(["a"]))
     assert f"{source}: it is not known whether" in caplog.text
     caplog.clear()
     shutil.copytree(source, tmp_path / "trained")
@@ -106,7 +106,8 @@ def test_pairs_are_as_in_the_training_or_in_doubt_named(
     (tmp_path / "trained" / "run.json").write_text(json.dumps(flags))
     found = exports.graph(tmp_path / "trained")(text=["a"], text_pair=["cat"])
     assert found["label"].shape == (1,)
-    exports.graph(source, text_pair="false")
+    single = exports.opened(source, text_pair="false")
+    text_graphs.sentences(single, tf.constant(["a"]))
     assert "not known" not in caplog.text
 
 
