@@ -190,8 +190,6 @@ def _check_record(path, number, record, schema) -> None:
 
 
 def _counted(shards, counts) -> list[int]:
-    if not shards:
-        raise errors.InputError("--input_file: no shards")
     counts = manifest.counts(list(shards)) if counts is None else list(counts)
     if not sum(counts):
         raise errors.InputError(f"{shards[0]}: no records in any shard")

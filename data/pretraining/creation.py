@@ -63,7 +63,6 @@ def _workers(config: Any, recipe: Recipe) -> workers.Workers:
     options = (count, recipe, __name__, start_after)
     if config.beam_runner is None:
         return workers.Workers(*options)
-
     return workers.BeamWorkers(
         *options, runner=config.beam_runner, options=config.beam_options
     )
