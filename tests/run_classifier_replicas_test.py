@@ -41,7 +41,7 @@ def run(root, **flags):
     return expected, found, notices
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_two_replicas_train_and_predict_as_one(tmp_path):
     classifier_runs.make_data(tmp_path, dropout=0.0, num_hidden_layers=2)
     expected, found, notices = run(tmp_path)
