@@ -6,6 +6,7 @@ python -m pytest tests/run_classifier_test.py
 import csv
 import json
 import random
+import shutil
 
 import classifier_runs
 import numpy as np
@@ -104,6 +105,22 @@ def test_a_model_directory_with_card_and_report_is_left(sst):
     )
     report = pretrained.assign(model, str(sst))
     assert not report.initialized and not report.left_over
+
+
+def test_a_card_names_glue_only_for_its_files(root):
+    """Not for the user's own file, whatever its name."""
+    (root / "own").mkdir()
+    shutil.copy(root / "train.tsv", root / "own" / "train.tsv")
+    folder = classifier_runs.run(
+        root,
+        "own_file",
+        "--do_train",
+        task_name="SST-2",
+        train_file=root / "own" / "train.tsv",
+        num_train_epochs=0.2,
+    )
+    card = (folder / "README.md").read_text()
+    assert "glue" not in card and "train.tsv" in card
 
 
 def test_a_finished_run_is_not_trained_again(sst, root):
@@ -379,6 +396,25 @@ def test_a_grid_is_extended_and_trains_only_what_is_new(
     assert len(found["runs"]) == 3 and found["best"] == before["best"]
     for name, run in before["runs"].items():
         assert found["runs"][name] == run
+
+
+@pytest.mark.all
+def test_a_single_run_is_completed_and_becomes_one_of_a_grid(root):
+    folder, flags = root / "single", {"num_train_epochs": 3}
+    train = classifier_runs.run_csv
+    train(root, folder, "--do_train", learning_rate="5e-3", **flags)
+    # As if killed when the result was in the journal, and nothing after it.
+    card, found = folder / "README.md", journal(folder)
+    sets = found.pop("sets")
+    (folder / "run.json").write_text(json.dumps(found))
+    card.unlink()
+    train(root, folder, "--do_train", learning_rate="5e-3", **flags)
+    assert journal(folder)["sets"] == sets and card.exists()
+    train(root, folder, *TRAIN, learning_rate="5e-3,1e-6", **flags)
+    found = journal(folder)
+    assert found["best"]["run"] == BEST
+    scores = [run["values"]["score"] for run in found["runs"].values()]
+    assert max(scores) == tiny_runs.eval_results(folder)["eval_score"]
 
 
 def test_a_grid_from_another_model_is_refused(root, grid, capsys):

@@ -132,6 +132,14 @@ def opened(root, tmp_path, path, **flags):
     return Embeddings(config, model)
 
 
+def test_positives_that_are_all_the_same_are_named(root, tmp_path, caplog):
+    """Each is a negative of the others."""
+    path = tmp_path / "same.csv"
+    path.write_text("anchor,positive\n" + "q1,a1\n" * 9)
+    opened(root, tmp_path, path)
+    assert "1 different positives in 9 examples" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [({}, ("cls", False)), ({"pooling": "max"}, ("max", False))],

@@ -16,6 +16,7 @@ import tiny_runs
 
 import bert
 import convert_checkpoint
+from data import length_groups
 from foundation import errors
 from serving import api
 from tests.weights import sentence_models
@@ -380,3 +381,29 @@ def test_an_empty_list_has_no_results(load, tmp_path):
     )
     model = api.load(folder, task="sentence_embedding")
     assert model.predict([]).shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    "task, item",
+    [
+        ("classification", "the cat"),
+        ("question_answering", ("Who lives?", "Mary lives in Paris.")),
+        ("token_classification", "Mary lives in Paris."),
+    ],
+)
+def test_a_batch_has_no_more_rows_than_there_are(
+    task, item, tiny_models, monkeypatch
+):
+    counts = []
+    arrays = length_groups.OrderedBatches.arrays
+
+    def counted(self):
+        for batch in arrays(self):
+            counts.append(len(batch["input_mask"]))
+            yield batch
+
+    monkeypatch.setattr(length_groups.OrderedBatches, "arrays", counted)
+    model = bert.load(tiny_models / task, task=task, max_seq_length=24)
+    (one,), (first, *_) = model.predict([item]), model.predict([item] * 3)
+    assert counts == [1, 3]
+    assert str(one)[:30] == str(first)[:30]

@@ -51,6 +51,23 @@ def test_without_a_gpu_auto_takes_the_cpu(monkeypatch, caplog):
     assert strategy.is_one_cpu(strategy.create())
 
 
+@pytest.mark.parametrize(
+    ("kind", "index", "job"), [("master", 0, "chief"), ("worker", 1, "worker")]
+)
+def test_the_cluster_is_the_processes_that_train(monkeypatch, kind, index, job):
+    seen = []
+    monkeypatch.setattr(
+        tf.distribute, "MultiWorkerMirroredStrategy", seen.append
+    )
+    monkeypatch.setenv("TF_CONFIG", task(kind, index))
+    strategy.create()
+    (cluster,) = seen
+    jobs = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
+    assert cluster.cluster_spec().as_dict() == jobs
+    assert (cluster.task_type, cluster.task_id) == (job, index)
+    assert cluster.rpc_layer == "grpc"
+
+
 def test_a_runner_without_a_shared_folder_stays_on_one_machine(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", CLUSTER)
     made = devices_lib.open_devices(settings.Devices(), None).strategy

@@ -465,3 +465,9 @@ def test_masks_are_not_filled_without_a_head(tmp_path):
     path.write_text(path.read_text().replace("BertForQuestionAn", "BertModel"))
     with pytest.raises(errors.InputError, match="no masked-LM head.*run_pretr"):
         masked_lm(tmp_path)
+
+
+def test_an_adapter_beside_the_weights_is_named(directory, caplog):
+    (directory / "adapter_model.safetensors").write_bytes(b"")
+    read(directory)
+    assert "adapter_model.safetensors is not used" in caplog.text
