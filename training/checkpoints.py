@@ -116,8 +116,7 @@ class Checkpoints:
             try:
                 tensor_files.write(path_of(self._directory, step), tensors)
                 self._point_to(step)
-                self._remove_old(step)
-                self._sweep()
+                self.tidy(step)
                 return
             except (OSError, tf.errors.OpError) as error:
                 if pause is None:
@@ -176,19 +175,20 @@ class Checkpoints:
         path = os.path.join(self._directory, tensor_files.POINTER)
         atomic.write_text(path, "\n".join(lines) + "\n")
 
-    def _remove_old(self, step: int) -> None:
-        # Later ones are of another history, if the user went back: not ours.
+    def tidy(self, step: int) -> None:
+        """Removes checkpoints until `step` that are too many.
+
+        Later ones are of another history, if the user went back: not ours.
+        Removes data without an index as well, which a killed process left.
+        """
         old = [s for s in steps(self._directory) if s <= step]
         for s in old[: -self._keep_max]:
             # The index first, so that none is without its data.
             for suffix in (tensor_files.INDEX, tensor_files.DATA):
                 tf.io.gfile.remove(path_of(self._directory, s) + suffix)
-
-    def _sweep(self) -> None:
-        """Removes data without an index, which a killed process left."""
-        names = set(tf.io.gfile.listdir(self._directory))
         ending = re.escape(tensor_files.DATA)
         pattern = re.compile(rf"({re.escape(_PREFIX)}-\d+){ending}")
+        names = set(tf.io.gfile.listdir(self._directory))
         for match in filter(None, map(pattern.fullmatch, names)):
             if f"{match[1]}.index" not in names:
                 tf.io.gfile.remove(os.path.join(self._directory, match[0]))

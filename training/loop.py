@@ -357,6 +357,8 @@ class Loop:
     ) -> None:
         """Trains all phases, as far as they have not ended already."""
         progress, end = self.progress, sum(x.num_steps for x in phases)
+        if self._is_chief and progress.step:  # A kill may have prevented it.
+            self._saver.tidy(progress.step)
         is_at_end = progress.step >= end and not progress.pending_evaluation
         if progress.is_stopped or is_at_end:
             logging.info(
