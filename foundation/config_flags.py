@@ -385,13 +385,14 @@ def changes(
         compared.
     """
     read = json.loads(json.dumps(dict(made_from)))
-    found = [
+    contents = [
         Change(
             name, f"{name.removesuffix(' contents')} had other contents", True
         )
         for name, new in read.items()
         if before.get(name, new) != new
     ]
+    found = []
     for name, new in affecting(config, "records", "result").items():
         flag, old = flags_of(type(config))[name], before.get(name, new)
         if flag.is_path and old and new:
@@ -400,7 +401,8 @@ def changes(
             grows = flag.extendable and f"{new},".startswith(f"{old},")
             forbids = flag.affects == "records" and not grows
             found.append(Change(name, f"--{name} was {old}, is {new}", forbids))
-    return found
+    # With other flags, the same files may have other contents.
+    return found if any(x.forbids_resuming for x in found) else contents + found
 
 
 def run(
@@ -482,8 +484,9 @@ class _Lines(std_logging.Formatter):
     """Lines "12:34:56 message", with the level where it is not info."""
 
     def formatMessage(self, record: std_logging.LogRecord) -> str:
-        is_info = record.levelno == std_logging.INFO
-        level = "" if is_info else f"{record.levelname.lower()}: "
+        level = f"{record.levelname.lower()}: "
+        if record.levelno == std_logging.INFO:
+            level = ""
         return f"{self.formatTime(record, '%H:%M:%S')} {level}{record.message}"
 
 

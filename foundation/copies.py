@@ -18,9 +18,8 @@ def local(path: str) -> str:
     Copies last as long as the process, and are renewed when the file changes.
 
     Raises:
-      InputError: a remote file is missing, or the file is a pointer of Git LFS.
+      InputError: a remote file is missing.
     """
-    file_system.refuse_pointer(path)
     if not file_system.is_remote(path):
         return path
     if not file_system.is_file(path):
@@ -45,7 +44,9 @@ def local_folder(folder: str, names: Sequence[str]) -> str:
 
 
 @functools.lru_cache
-def _copied(path: str, *_version: int) -> str:
+def _copied(path: str, length: int, modified: int) -> str:
+    """Copies a file of that length and time of its last change."""
+    del length, modified
     copy = _copy_of(path)
     os.makedirs(os.path.dirname(copy), exist_ok=True)
     with atomic.replacing(copy) as temporary:
@@ -57,10 +58,14 @@ def _copy_of(path: str) -> str:
     """Returns the path of a remote file's copy, which ends like the file's."""
     scheme, rest = path.split("://", 1)
     rest = os.path.normpath(f"/{rest}").lstrip("/")
-    return os.path.join(temporary().name, scheme, rest)
+    return os.path.join(_temporary().name, scheme, rest)
+
+
+def new_folder() -> str:
+    """Makes a folder on this disk that lasts as long as the process."""
+    return tempfile.mkdtemp(dir=_temporary().name)
 
 
 @functools.cache
-def temporary() -> tempfile.TemporaryDirectory:
-    """Returns a folder on this disk that lasts as long as the process."""
+def _temporary() -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory(prefix="copies-")

@@ -98,10 +98,12 @@ def find_files(patterns: str, flag: str = "input_file") -> list[str]:
             are_files = pool.map(is_file, matching)
             found = [*itertools.compress(matching, are_files)]
         if not found:
-            problem = "no such file"
-            if matching:
-                folder = pattern.rstrip("/")
-                problem = f"is a directory: name its files, e.g. {folder}/*"
+            problem = "no such file, or a link to none"
+            if any(map(is_folder, matching)):
+                problem = (
+                    "is a directory: name its files, e.g. "
+                    f"{pattern.rstrip('/')}/*"
+                )
             raise errors.InputError(f"--{flag}={pattern}: {problem}")
         for path in found:
             paths.setdefault(real(path), path)
@@ -190,10 +192,15 @@ def make_folder(path: str) -> None:
     _files_of(path).makedirs(path)
 
 
+def remove(path: str) -> None:
+    """Removes a file."""
+    _files_of(path).remove(path)
+
+
 def discard(path: str) -> None:
     """Removes a file if there is one."""
     if exists(path):
-        _files_of(path).remove(path)
+        remove(path)
 
 
 def remove_folder(path: str) -> None:

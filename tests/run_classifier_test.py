@@ -90,7 +90,10 @@ def test_a_model_directory_with_card_and_report_is_left(sst):
         assert part in card
     assert "nyu-mll/glue" in card
     page = (sst / "report.html").read_text()
-    for part in ("Learning curves", "Confusions", "By label", "Worst", "<svg"):
+    for part in (
+        *("Learning curves", "Confusions", "By label", "Worst", "<svg"),
+        "The score is accuracy.",
+    ):
         assert part in page
     names = {path.name for path in sst.iterdir()}
     assert names >= {"train.tf_record", "eval.tf_record", "vocab.txt"}
@@ -204,7 +207,7 @@ def test_values_and_several_labels(root, kind):
     assert (again / "predictions.tsv").read_text().splitlines() == rows
 
 
-def test_one_table_is_enough(root, capsys):
+def test_one_table_is_enough(root, capsys, caplog):
     """A part of it is held out, evaluated after every epoch and later on."""
     flags = {"dev_file": None, "dev_fraction": 0.2, "train_batch_size": 16}
     folder = classifier_runs.run_csv(
@@ -214,6 +217,7 @@ def test_one_table_is_enough(root, capsys):
         num_train_epochs=2,
         random_seed=3,
         class_weights="balanced",
+        keep_checkpoint_max=2,
         **flags,
     )
     values = tiny_runs.eval_results(folder)
@@ -221,6 +225,8 @@ def test_one_table_is_enough(root, capsys):
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     steps = [x["step"] for x in map(json.loads, lines) if "eval/loss" in x]
     assert steps == [11, 20]
+    assert (folder / "model.ckpt-11.index").exists()
+    assert "  Always predicting" in caplog.text
     assert not (folder / "best").exists()
     sets = journal(folder)["sets"]
     assert [sets[x]["examples"] for x in ("train", "dev")] == [162, 41]
@@ -396,25 +402,6 @@ def test_a_grid_is_extended_and_trains_only_what_is_new(
     assert len(found["runs"]) == 3 and found["best"] == before["best"]
     for name, run in before["runs"].items():
         assert found["runs"][name] == run
-
-
-@pytest.mark.all
-def test_a_single_run_is_completed_and_becomes_one_of_a_grid(root):
-    folder, flags = root / "single", {"num_train_epochs": 3}
-    train = classifier_runs.run_csv
-    train(root, folder, "--do_train", learning_rate="5e-3", **flags)
-    # As if killed when the result was in the journal, and nothing after it.
-    card, found = folder / "README.md", journal(folder)
-    sets = found.pop("sets")
-    (folder / "run.json").write_text(json.dumps(found))
-    card.unlink()
-    train(root, folder, "--do_train", learning_rate="5e-3", **flags)
-    assert journal(folder)["sets"] == sets and card.exists()
-    train(root, folder, *TRAIN, learning_rate="5e-3,1e-6", **flags)
-    found = journal(folder)
-    assert found["best"]["run"] == BEST
-    scores = [run["values"]["score"] for run in found["runs"].values()]
-    assert max(scores) == tiny_runs.eval_results(folder)["eval_score"]
 
 
 def test_a_grid_from_another_model_is_refused(root, grid, capsys):

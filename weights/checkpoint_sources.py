@@ -235,8 +235,9 @@ def _in_directory(directory: str) -> str:
         if inner is not None:
             return _in_directory(inner)
         raise errors.InputError(
-            f"{directory}: no {model_directory.WEIGHTS} and no TensorFlow "
-            f"checkpoint there{_what_is_in(directory)}"
+            f"{directory}: no {model_directory.WEIGHTS}, no TensorFlow "
+            f"checkpoint, {keras_weights.HDF5} or "
+            f"{model_directory.TORCH_WEIGHTS} there{_what_is_in(directory)}"
         )
     if (adapter := first(*_ADAPTERS)) is not None:
         errors.warn_once(

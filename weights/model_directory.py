@@ -269,7 +269,7 @@ def _labels(path: str, config: _Config) -> list[str] | None:
     if sorted(names) != list(range(len(names))):
         errors.warn_once(
             f"{path}: id2label is not used, as it does not name the classes 0, "
-            "1, ...: correct it, or use --label_names"
+            "1, ...: correct it, or use --label_names where a command has it"
         )
         return None
     return [str(names[i]) for i in range(len(names))]
@@ -302,6 +302,7 @@ def read_safetensors(path: str) -> dict[str, StoredTensor]:
     Raises:
         InputError: the file is truncated or damaged.
     """
+    file_system.refuse_pointer(path)
     copy = copies.local(path)
 
     def read(name: str, dtype: str) -> np.ndarray:
@@ -342,10 +343,12 @@ def read_torch(path: str) -> dict[str, StoredTensor]:
             f"{path} is a pickle, which only torch can read, and torch is not "
             "installed: pip install torch"
         )
-    copy = copies.local(path)
+    file_system.refuse_pointer(path)
     torch = importlib.import_module("torch")
     try:
-        state = torch.load(copy, map_location="cpu", weights_only=True)
+        state = torch.load(
+            copies.local(path), map_location="cpu", weights_only=True
+        )
     except OSError:
         raise
     except Exception as error:  # The unpickler raises many types.

@@ -184,8 +184,8 @@ class Ner(tasks.Task):
         if known.labels is None:
             raise errors.InputError(
                 f"{self.model.weights}: the model does not name its labels: "
-                'add "id2label" to its config.json, or give the --train_file '
-                "of its training"
+                'correct "id2label" in its config.json, or give the '
+                "--train_file of its training"
             )
         return known.labels
 

@@ -22,7 +22,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -245,7 +245,9 @@ def projector(
     settings.exact_answers returns the characters of the tokens instead.
     """
     tokens = tokenizer.vocabulary.tokens
-    normalize = _word_normalizer(**tokenizer.settings)
+    # Its table of all code points takes 28 ms.
+    split = normalization.Normalization(**tokenizer.settings).words
+    normalize = functools.lru_cache(1 << 16)(lambda word: " ".join(split(word)))
 
     def project(
         document: Document, first: int, last: int
@@ -260,16 +262,6 @@ def projector(
         return final_answer(answer, words, [normalize(x.text) for x in words])
 
     return project
-
-
-@functools.cache
-def _word_normalizer(**settings: Any) -> Callable[[str], str]:
-    """Returns a function that splits and lower-cases a word.
-
-    It is made once, because its table of all code points takes 28 ms.
-    """
-    split = normalization.Normalization(**settings).words
-    return functools.lru_cache(1 << 16)(lambda word: " ".join(split(word)))
 
 
 def join_tokens(tokens: Sequence[str]) -> str:

@@ -3,7 +3,9 @@
 pytest tests/data/records_test.py
 """
 
+import bz2
 import gzip
+import zlib
 
 import numpy as np
 import pytest
@@ -138,7 +140,11 @@ def test_compressed_shards_may_be_joined_from_parts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "pack", [gzip.compress, lambda plain: b"A sentence of text.\n" * 9]
+    "pack",
+    [
+        *(gzip.compress, zlib.compress, bz2.compress),
+        lambda plain: b"A sentence of text.\n" * 9,
+    ],
 )
 def test_what_is_no_shard_is_named_with_the_way_out(tmp_path, pack):
     path = tmp_path / "a.tfrecord"

@@ -53,8 +53,7 @@ def test_a_name_may_be_of_several_files(tmp_path):
 def test_a_pipe_is_refused():
     """As in --test_file=<(zcat new.csv.gz): nothing is left after a check."""
     reader, writer = os.pipe()
-    with open(writer, "wb") as file:
-        file.write(b"a\n")
+    os.close(writer)
     path = f"/dev/fd/{reader}"
     for read in (text_files.open_lines, lambda x: text_files.find_all(x, [])):
         with pytest.raises(errors.InputError, match=f"{path}: not a regular"):
@@ -93,9 +92,9 @@ def write(folder, name, text):
     return str(path)
 
 
-def rows_of(path, form=None):
+def rows_of(*paths):
     """Returns (line, cells) of all rows."""
-    return [(x.line, x.cells) for x in text_files.read_named([path], form)]
+    return [(x.line, x.cells) for x in text_files.read_named(paths)]
 
 
 ROWS = [{"text": "Hello, you", "label": "a"}, {"text": "", "label": "b"}]
@@ -112,8 +111,9 @@ ROWS = [{"text": "Hello, you", "label": "a"}, {"text": "", "label": "b"}]
     ],
 )
 def test_every_form_gives_the_same_rows(tmp_path, name, text, lines):
-    expected = list(zip(lines, ROWS, strict=True))
-    assert rows_of(write(tmp_path, name, text)) == expected
+    path, expected = write(tmp_path, name, text), zip(lines, ROWS, strict=True)
+    more = write(tmp_path, "more.jsonl", '{"label": "c"}')
+    assert rows_of(path, more) == [*expected, (1, {"label": "c"})]
 
 
 A, B = (

@@ -104,11 +104,6 @@ def test_a_training_never_starts_from_the_model_in_its_directory(out):
     assert model.weights is None
 
 
-def test_no_model_at_all_is_an_error_that_names_both_flags(out):
-    with pytest.raises(errors.InputError, match=f"--output_dir={out}.*--init_"):
-        find(out)
-
-
 def test_another_init_checkpoint_than_the_model_is_warned_about(
     out, start, caplog
 ):

@@ -152,8 +152,9 @@ def test_a_directory_in_place_of_its_files_is_named(tmp_path, pattern):
     )
 
 
-@pytest.mark.parametrize("pattern", ["none.txt", "x*.txt"])
+@pytest.mark.parametrize("pattern", ["none.txt", "x*.txt", "link.*"])
 def test_patterns_without_files_are_named(tmp_path, pattern):
+    (tmp_path / "link.txt").symlink_to(tmp_path / "nowhere")
     with pytest.raises(errors.InputError, match="--input_file=.*no such file"):
         file_system.find_files(f"{tmp_path}/{pattern}")
     with pytest.raises(errors.InputError, match="--input_file: names no file"):

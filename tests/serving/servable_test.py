@@ -13,18 +13,12 @@ import pytest
 import tensorflow as tf
 
 from foundation import errors
-from serving import (
-    servable,
-    served_directories,
-    served_model,
-    tensorflow_engine,
-)
+from serving import servable, served_model, tensorflow_engine
 from tests.serving import toy_models
 
 # The threads of batches run until the process ends.
 pytestmark = pytest.mark.last
-ALL_CORES = servable.Batching(threads_per_batch=0)
-SETTINGS = servable.Batching(max_batch_size=8, threads_per_batch=0)
+SETTINGS = servable.Batching(max_batch_size=8)
 
 
 def texts(*values):
@@ -33,13 +27,12 @@ def texts(*values):
     return {"text": array}
 
 
-def load(path, batching=ALL_CORES):
+def load(path, batching=servable.DEFAULTS):
     return servable.load("x", str(path), tensorflow_engine.ENGINE, batching)
 
 
-def open_all(models):
-    directories = served_directories.by_name(models)
-    return {name: load(path) for name, path in directories.items()}
+def open_all(models, batching=servable.DEFAULTS):
+    return servable.open_all(models, tensorflow_engine.ENGINE, batching)
 
 
 def one_thread_for_each(concurrent, monkeypatch, max_batch_size):
@@ -128,7 +121,7 @@ def test_batches_grow_while_others_are_computed(monkeypatch, concurrent, most):
 
 def test_a_request_that_is_given_up_is_not_computed():
     counting = Counting()
-    model = servable.Servable("x", counting, ALL_CORES)
+    model = servable.Servable("x", counting)
 
     async def main():
         first = asyncio.create_task(call(model, texts("a")))

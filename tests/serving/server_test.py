@@ -6,7 +6,10 @@ python -m pytest tests/serving/server_test.py
 import asyncio
 import dataclasses
 import json
+import re
+import shutil
 import threading
+from unittest import mock
 
 import pytest
 from aiohttp import test_utils
@@ -21,19 +24,14 @@ LIMITS = server.Limits(
     request_timeout=600,  # Enough beside any other load of the machine.
     max_pending_requests=3,
 )
-ALL_CORES = servable.Batching(threads_per_batch=0)
 SHORT = dataclasses.replace(LIMITS, request_timeout=2)
 NAMES = ("classification", "tagging", "embedding", "multiple_choice", "numbers")
 
 
 @pytest.fixture(scope="module")
 def servables(toys):
-    opened = {
-        name: servable.load(
-            name, str(toys / name), tensorflow_engine.ENGINE, ALL_CORES
-        )
-        for name in NAMES
-    }
+    models = ",".join(str(toys / name) for name in NAMES)
+    opened = servable.open_all(models, tensorflow_engine.ENGINE)
     for model in opened.values():
         model.warm_up()
     return opened
@@ -131,6 +129,23 @@ def test_errors_are_one_line(servables, path, method, body, status, message):
     assert found == status
     assert text.startswith('{"error": "') and message in text
     assert "\\n" not in text
+
+
+def test_an_earlier_version_is_served_as_its_refusal_says(toys, tmp_path):
+    for version, name in enumerate(("embedding", "numbers"), 1):
+        shutil.copytree(toys / name, tmp_path / str(version))
+
+    def opened(models):
+        models = models.replace("DIR", str(tmp_path))
+        return servable.open_all(models, tensorflow_engine.ENGINE)
+
+    _, line = get(opened("now=DIR"), "/v1/models/now/versions/1")
+    both = opened(re.search(r"--models=([^ ]+) ", line)[1])
+    assert predict(both, "old", {"instances": ["ab"]})[1]["predictions"] == [
+        [2, 2]
+    ]
+    row = {"a": 1, "b": 0.5}
+    assert predict(both, "now", {"instances": [row]})[1]["predictions"] == [1.5]
 
 
 PREDICT = "POST /v1/models/embedding:predict HTTP/1.1"
@@ -318,7 +333,7 @@ def test_slow_and_too_many_requests_are_refused(servables):
         return statuses, (await client.post(path, json=request)).status
 
     statuses, later = run(
-        {"slow": servable.Servable("slow", model, ALL_CORES)}, use, SHORT
+        {"slow": servable.Servable("slow", model)}, use, SHORT
     )
     # 503: too many at the same time; 504: not answered in time.
     assert statuses == [503, 503, 504, 504, 504]
@@ -344,7 +359,9 @@ def test_a_long_request_leaves_batches_to_others(servables):
         await asyncio.gather(long, send(1))
         return ended
 
-    assert run(servables, use, server.Limits()) == [1, 3200]
+    with mock.patch.object(asyncio, "to_thread", wraps=asyncio.to_thread) as to:
+        assert run(servables, use, server.Limits()) == [1, 3200]
+    to.assert_called_once()  # For the encoding of the long answer.
 
 
 def test_metrics_count_requests_rows_and_batches(servables):
@@ -383,7 +400,5 @@ def test_the_page_is_complete_and_names_the_models(servables):
 def test_names_in_the_page_are_escaped(servables):
     model = Waiting(servables["embedding"].model)
     model.task = "</script><script>alert(1)"
-    status, text = get(
-        {"slow": servable.Servable("slow", model, ALL_CORES)}, "/"
-    )
+    status, text = get({"slow": servable.Servable("slow", model)}, "/")
     assert status == 200 and "<script>alert" not in text

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 import toy_run
 
-from foundation import errors
 from training import feed
 
 
@@ -40,9 +39,3 @@ def test_nothing_tunes_the_pipeline():
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     batches = feed.distribute(strategy, toy_run.batches(8))
     assert batches.options().autotune.enabled is False
-
-
-def test_a_batch_that_does_not_divide_is_refused():
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    with pytest.raises(errors.InputError, match="--train_batch_size=9"):
-        feed.check_batch_size("train_batch_size", 9, strategy, 2)

@@ -73,6 +73,7 @@ def test_a_runner_without_a_shared_folder_stays_on_one_machine(monkeypatch):
     made = devices_lib.open_devices(settings.Devices(), None).strategy
     assert isinstance(made, tf.distribute.OneDeviceStrategy)
     assert strategy.is_chief(made)
+    assert not strategy.is_multi_worker(strategy.create("mirrored"))
 
 
 @pytest.mark.parametrize(

@@ -371,10 +371,10 @@ def test_without_a_checkpoint_a_line_says_what_is_there(tmp_path):
     os.rename(f"{prefix}.index", f"{prefix}.lost")
     (tmp_path / "vocab.txt").touch()
     for name, message in {
-        "": "no TensorFlow checkpoint there; .*vocab.txt",
+        "": "tf_model.h5 or pytorch_model.bin there; .*vocab.txt",
         "vocab.txt": "a file, but not of weights",
         "model.ckpt": "has model.ckpt.data-00000",
-        "x.safetensors": "no such file",
+        "x.safetensors": "no such file, or a link to none",
     }.items():
         path = str(tmp_path / name)
         with pytest.raises(errors.InputError, match=message) as caught:

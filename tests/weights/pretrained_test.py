@@ -9,7 +9,6 @@ import logging
 import pytest
 import tiny_runs
 
-from foundation import errors
 from modeling import models
 from weights import model_directory, pretrained
 
@@ -70,11 +69,6 @@ def test_a_much_smaller_vocabulary_is_warned_of(
         pretrained.check_vocabulary(vocab_size, found, "v.txt")
     assert is_warned == ("v.txt: the vocabulary has" in caplog.text)
     assert is_warned == (f"{vocab_size - found} embeddings" in caplog.text)
-
-
-def test_a_larger_vocabulary_is_refused():
-    with pytest.raises(errors.InputError, match="has 9 entries, but the mode"):
-        pretrained.check_vocabulary(8, 9, "v.txt")
 
 
 def test_a_small_model_needs_no_file(tmp_path):

@@ -111,10 +111,15 @@ def test_a_damaged_recipe_is_named(text, tmp_path, monkeypatch):
         make(recipe)
 
 
-@pytest.mark.parametrize("name", ["a.manifest.json", "a.vocab.txt"])
+@pytest.mark.parametrize(
+    "name", ["a.manifest.json", "a.vocab.txt", "a-0.tfrecord"]
+)
 def test_a_damaged_file_of_a_complete_run_is_named(text, tmp_path, name):
     recipe = recipe_for(text, tmp_path)
     make(recipe)
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(errors.InputError, match=name):
         make(recipe)
+    for path in tmp_path.glob("a*"):  # As the message says.
+        path.unlink()
+    assert make(recipe).record_count

@@ -181,18 +181,6 @@ def test_every_token_is_used_once_per_pass_when_nothing_is_truncated():
     assert (uses <= 3).all() and (uses == 3).mean() > 0.9
 
 
-def test_random_documents_are_equally_likely_and_reach_the_whole_corpus():
-    text = corpus([[3] * 4 for _ in range(40)])
-    rule = Settings(max_seq_length=15, dupe_factor=400)
-    found, _ = pairs_of(text, rule)
-    chosen = found["is_random"] == 1
-    a = document_of(text, found["a_start"][chosen])
-    b = document_of(text, found["b_start"][chosen])
-    assert (a != b).all()
-    seen = np.bincount((b - a) % 40, minlength=40)[1:]
-    assert abs(seen - seen.mean()).max() < 5 * seen.mean() ** 0.5
-
-
 def test_instances_are_laid_out_with_their_special_tokens():
     words = types.SimpleNamespace(pad_id=0, cls_id=101, sep_id=102)
     found = np.zeros(2, instances.INSTANCE)

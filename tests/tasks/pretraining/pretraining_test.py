@@ -10,10 +10,9 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from foundation import errors
 from modeling import models
 from modeling.config import BertConfig
-from tasks.pretraining import objectives, settings
+from tasks.pretraining import objectives
 from training import feed, inference, optimizers, step
 
 CONFIG = BertConfig(
@@ -189,15 +188,3 @@ def test_objectives_without_next_sentence_have_neither_its_loss_nor_its_head():
         model, terms, _ = _run(objective, FEATURES)
         assert set(terms) == {"masked_lm_loss"}
         assert model.next_sentence is None
-
-
-@pytest.mark.parametrize(
-    "phases, words",
-    [
-        ("16:5:causal", "'16:5:causal' is not LENGTH:STEPS"),
-        ("16:5,16:6", "a length occurs twice"),
-    ],
-)
-def test_wrong_phases_are_refused(phases, words):
-    with pytest.raises(errors.InputError, match=words):
-        settings.parse_phases(phases)

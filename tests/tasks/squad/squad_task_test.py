@@ -142,13 +142,6 @@ def test_the_version_is_that_of_the_model(make):
     assert task.with_negative
     with pytest.raises(errors.InputError, match="2_with_negative is needed"):
         make("cat", "", version_2_with_negative=False, threshold=STORED)
-    with pytest.raises(errors.InputError, match="threshold: needs --version_2"):
-        make(
-            "cat",
-            has_key=False,
-            version_2_with_negative=False,
-            null_score_diff_threshold=0.0,
-        )
 
 
 def test_answers_of_1_1_have_no_threshold(make, tmp_path):
