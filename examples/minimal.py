@@ -161,7 +161,7 @@ def read_labeled(folder, name, tokenizer) -> features.Features:
 
 def classify(bert_config, folder, train_set, held_out, devices, steps) -> None:
     """Fine-tunes all weights, and a layer on the output of [CLS] (3.2, 4.1)."""
-    task = heads.head_of(label_kinds.OneOf(docstrings.PACKAGES))
+    task = heads.head_of(label_kinds.OneLabel(docstrings.PACKAGES))
     with devices.scope():
         model = task.build(bert_config, seed=SEED)
     pretrained.assign(model, f"{folder}/pretrained")  # All but the new layer.

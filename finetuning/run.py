@@ -8,10 +8,11 @@ from typing import Any
 
 from absl import logging
 
-from finetuning import given_model, task
+from finetuning import given_model
+from finetuning.task import Task
 
 
-def run(task_class: type[task.Task], flags: Any) -> None:
+def run(task_class: type[Task], flags: Any) -> None:
     """Trains, evaluates and predicts, as the flags say.
 
     The flags are parsed already. First the files of the model and the sets are

@@ -289,9 +289,9 @@ class Predictor:
 
 
 _OF_LABELS = {
-    "classification": label_kinds.OneOf,
+    "classification": label_kinds.OneLabel,
     "regression": label_kinds.Value,
-    "multilabel": label_kinds.AnyOf,
+    "multilabel": label_kinds.AnyLabels,
 }
 
 
@@ -315,8 +315,8 @@ class _Sentences(Predictor):
         lists = {"labels": TEXTS, "probabilities": FLOATS}
         self.outputs = {
             label_kinds.Value: {"score": FLOAT},
-            label_kinds.AnyOf: lists,
-            label_kinds.OneOf: {"label": TEXT, "score": FLOAT} | lists,
+            label_kinds.AnyLabels: lists,
+            label_kinds.OneLabel: {"label": TEXT, "score": FLOAT} | lists,
         }[kind]
 
     @classmethod
@@ -380,7 +380,7 @@ class _Sentences(Predictor):
             return [value for (value,) in rows]
         named = [dict(zip(kind.labels, row, strict=True)) for row in rows]
         found = zip(kind.decide(logits), named, strict=True)
-        if isinstance(kind, label_kinds.AnyOf):
+        if isinstance(kind, label_kinds.AnyLabels):
             names = np.array(kind.labels)
             return [Labels(names[x > 0].tolist(), row) for x, row in found]
         labels = ((kind.text(x), row) for x, row in found)

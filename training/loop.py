@@ -198,15 +198,16 @@ def train(
         SystemExit: the code is preemption.EXIT_CODE after SIGTERM, 0 after a
             dry run.
     """
-    loop = Loop(learner, strategy, options, hooks or Hooks())
-    first_step = loop.restore()
+    preempted = preemption.Preemption()
+    loop = Loop(learner, strategy, phases, options, hooks or Hooks(), preempted)
     if options.flags.dry_run:
         for phase in phases:
             loop.rehearse(phase)
         raise SystemExit(0)
-    with preemption.Preemption() as preempted:
+    first_step = loop.progress.step
+    with preempted:
         try:
-            loop.run(phases, preempted)
+            loop.run()
         except preemption.Interrupted:  # While looking for a damaged record.
             preempted.exit(preempted.signal)
     return first_step
@@ -272,17 +273,17 @@ class Loop:
         self,
         learner: steps.Learner,
         strategy: tf.distribute.Strategy,
+        phases: Sequence[Phase],
         options: Options,
         hooks: Hooks,
+        preempted: preemption.Preemption,
     ):
-        """Takes arguments of `train`; restores and writes nothing yet."""
+        """Takes arguments of `train`; loads what the run continues from."""
         self.learner = learner
         self.strategy = strategy
         self.options = options
         self.hooks = hooks
-        self.progress = Progress()
-        # Restoring moves it back by the training time of earlier processes.
-        self._started = time.monotonic()
+        self._phases, self._preempted = phases, preempted
         self._is_chief = strategies.is_chief(strategy)
         self._saver = checkpoints.Checkpoints(
             options.output_dir,
@@ -297,16 +298,40 @@ class Loop:
         self._variables = saved_variables(
             learner.model, learner.optimizer, learner.loss_scale
         )
+        self.progress = progress = self._restore()
+        # Moved back by the training time of earlier processes.
+        self._started = time.monotonic() - progress.seconds
+        self._num_steps = sum(phase.num_steps for phase in phases)
+        is_at_end = progress.step >= self._num_steps
+        is_at_end &= not progress.pending_evaluation
+        self._is_finished = progress.is_stopped or is_at_end
+        self._log_every = options.log_every or min(
+            max(self._num_steps // _LINES, 1),
+            _MOST_STEPS_PER_LINE,
+            options.flags.iterations_per_loop,
+        )
+        writes = not (self._is_finished or options.flags.dry_run)
+        self._writer = metric_writer.MetricWriter(
+            options.output_dir,
+            first_step=progress.step,
+            num_steps=self._num_steps,
+            is_chief=self._is_chief and writes,
+            evaluates_again=progress.pending_evaluation,
+        )
+        # The phase in progress: its steps, and the shapes of its batches.
+        self._index, self._phase = 0, phases[0]
+        self._first_step = self._last_step = 0
+        self._shapes: set[bytes] = set()
         # Number and seconds of the steps since the last line of metrics.
         self._timed = [0, 0.0]
 
-    def restore(self) -> int:
-        """Loads what the run continues from; returns its step."""
+    def _restore(self) -> Progress:
+        """Loads what the run continues from."""
         # 1 own checkpoint in output_dir
         # 2 init_checkpoint
         # 3 scratch
         # The order is important. 2 and 3 are Hooks.warm_start.
-        latest = self._saver.latest()
+        latest, progress = self._saver.latest(), Progress()
         if latest is None:
             self.hooks.warm_start()
         else:
@@ -314,24 +339,22 @@ class Loop:
             step, state = self._saver.restore(
                 latest, self._variables, optional=[_LOSS_SCALE]
             )
-            self.progress = _progress(step, state)
-            self._started -= self.progress.seconds
+            names = {f.name for f in dataclasses.fields(Progress)}
+            fields = {name: x for name, x in state.items() if name in names}
+            progress = Progress(**fields | {"step": step})
             # The flags may have changed, e.g. to more patience.
             selection = self.options.selection
-            self.progress.pending_evaluation &= selection.every > 0
-            self.progress.is_stopped &= self.progress.is_patience_over(
-                selection
-            )
+            progress.pending_evaluation &= selection.every > 0
+            progress.is_stopped &= progress.is_patience_over(selection)
         # All find the chief's checkpoint, or none.
-        first_step = self.progress.step
         strategies.check_same_number(
             self.strategy,
-            first_step,
+            progress.step,
             f"--output_dir={self.options.output_dir}: this worker finds step "
-            f"{first_step} there, others find another: give all workers the "
+            f"{progress.step} there, others find another: give all workers the "
             "same shared folder",
         )
-        return first_step
+        return progress
 
     def rehearse(self, phase: Phase) -> None:
         """Runs three steps of a phase and prints how long it would take."""
@@ -352,43 +375,25 @@ class Loop:
         variables = self.learner.model.trainable_variables
         return sum(math.prod(v.shape) for v in variables)
 
-    def run(
-        self, phases: Sequence[Phase], preempted: preemption.Preemption
-    ) -> None:
+    def run(self) -> None:
         """Trains all phases, as far as they have not ended already."""
-        progress, end = self.progress, sum(x.num_steps for x in phases)
+        progress, end = self.progress, self._num_steps
         if self._is_chief and progress.step:  # A kill may have prevented it.
             self._saver.tidy(progress.step)
-        is_at_end = progress.step >= end and not progress.pending_evaluation
-        if progress.is_stopped or is_at_end:
+        if self._is_finished:
             logging.info(
                 f"already finished: {self.options.output_dir} is at step "
                 f"{progress.step} of {end}"
             )
         else:
-            self._log_every = self.options.log_every or min(
-                max(end // _LINES, 1),
-                _MOST_STEPS_PER_LINE,
-                self.options.flags.iterations_per_loop,
-            )
-            self._preempted = preempted
-            self._writer = metric_writer.MetricWriter(
-                self.options.output_dir,
-                first_step=progress.step,
-                num_steps=end,
-                is_chief=self._is_chief,
-                evaluates_again=progress.pending_evaluation,
-            )
             if progress.step:
                 logging.info("resuming from %s", self._saver.latest())
             logging.info(
                 f"training {self._num_parameters:,} parameters, steps "
                 f"{progress.step + 1:,} to {end:,}"
             )
-            first_step = 0
-            for index, phase in enumerate(phases):
-                self._run_phase(index, phase, first_step)
-                first_step += phase.num_steps
+            for index, phase in enumerate(self._phases):
+                self._run_phase(index, phase)
             self._writer.close()
         if progress.has_high_loss:
             logging.warning(
@@ -398,11 +403,11 @@ class Loop:
                 "--learning_rate, or raise the number of warm-up steps"
             )
 
-    def _run_phase(self, index: int, phase: Phase, first_step: int) -> None:
+    def _run_phase(self, index: int, phase: Phase) -> None:
         """Trains until the end of a phase; exits if a signal has come."""
-        progress = self.progress
+        progress, first_step = self.progress, self._last_step
         last_step = first_step + phase.num_steps
-        self._phase, self._index = phase, index
+        self._index, self._phase = index, phase
         self._first_step, self._last_step = first_step, last_step
         is_in_phase = first_step < progress.step <= last_step
         if is_in_phase and progress.pending_evaluation:
@@ -418,7 +423,7 @@ class Loop:
             logging.info("phase %d: %s", index + 1, phase.name)
         # Every phase has its own step, because its batches have other shapes.
         train_step, batches = self._make_step(phase, progress.step - first_step)
-        self._shapes: set[bytes] = set()
+        self._shapes.clear()
         steps_per_call = 1
         while progress.step < self._end():
             number = min(steps_per_call, self._steps_to_next_action())
@@ -764,9 +769,3 @@ def last_state(directory: str) -> dict[str, Any]:
         return {}
     step, state = saver.restore(latest, {})
     return {**state, "step": step}
-
-
-def _progress(step: int, state: Mapping[str, Any]) -> Progress:
-    names = {f.name for f in dataclasses.fields(Progress)}
-    fields = {name: x for name, x in state.items() if name in names}
-    return Progress(**fields | {"step": step})

@@ -28,7 +28,7 @@ class SentenceHead(head.Head):
 
     def __init__(
         self,
-        kind: label_kinds.OneOf,
+        kind: label_kinds.OneLabel,
         *,
         class_weights: Sequence[float] | None = None,
         window_pooling: str | None = None,
@@ -154,7 +154,7 @@ class TokenHead(SentenceHead):
     loss_name = "classification_loss"
     architecture = "BertModel"  # transformers has none with such a head.
 
-    def __init__(self, kind: label_kinds.OneOf, token_ids: Sequence[int]):
+    def __init__(self, kind: label_kinds.OneLabel, token_ids: Sequence[int]):
         """`token_ids` are in every sequence; the first of each one counts."""
         super().__init__(kind)
         self._token_ids = token_ids
@@ -177,13 +177,13 @@ class TokenHead(SentenceHead):
 
 
 _HEADS = {
-    label_kinds.OneOf: SentenceHead,
-    label_kinds.AnyOf: AnyHead,
+    label_kinds.OneLabel: SentenceHead,
+    label_kinds.AnyLabels: AnyHead,
     label_kinds.Value: ValueHead,
     label_kinds.Choice: ChoiceHead,
 }
 
 
-def head_of(kind: label_kinds.OneOf, **options: Any) -> SentenceHead:
+def head_of(kind: label_kinds.OneLabel, **options: Any) -> SentenceHead:
     """Returns the head of a kind of label; see SentenceHead."""
     return _HEADS[type(kind)](kind, **options)

@@ -3,10 +3,10 @@
 A kind says how a label becomes a target, what logits mean, and which head
 learns it. NumPy alone; logits are float [N, C].
 
-    OneOf("no", "yes")    target [1]       "yes"
-    AnyOf("rude", "spam") target [0, 1]    "spam"
-    Value()               target [3.8]     "3.8"
-    Choice("0", "1")      target [1]       "1", the number of a text
+    OneLabel("no", "yes")        target [1]       "yes"
+    AnyLabels("rude", "spam")    target [0, 1]    "spam"
+    Value()                      target [3.8]     "3.8"
+    Choice("0", "1")             target [1]       "1", the number of a text
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from weights import kinds
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class OneOf:
+class OneLabel:
     """One of C classes."""
 
     name = kinds.CLASSIFICATION
@@ -89,7 +89,7 @@ class OneOf:
         return targets == classes, decisions == classes
 
 
-class AnyOf(OneOf):
+class AnyLabels(OneLabel):
     """Any of C classes: a tuple of labels, written as "a,b"."""
 
     name = kinds.MULTI_LABEL
@@ -99,41 +99,41 @@ class AnyOf(OneOf):
 
     @property
     def record(self) -> schema.Feature:
-        """See OneOf."""
+        """See OneLabel."""
         return schema.labels(len(self.labels))
 
     def target(self, label: Any) -> list:
-        """See OneOf."""
+        """See OneLabel."""
         if label is None or not set(label) <= self._ids.keys():
             raise ValueError
         chosen = {self._ids[name] for name in label}
         return [int(i in chosen) for i in range(len(self.labels))]
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
-        """See OneOf."""
+        """See OneLabel."""
         return (logits > 0).astype(np.int64)
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """See OneOf."""
+        """See OneLabel."""
         return 0.5 * (1.0 + np.tanh(0.5 * logits.astype(np.float64)))
 
     def losses(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """See OneOf."""
+        """See OneLabel."""
         signs = 1 - 2 * targets
         return np.logaddexp(0.0, signs * logits.astype(np.float64)).mean(axis=1)
 
     def text(self, decision: np.ndarray) -> str:
-        """See OneOf."""
+        """See OneLabel."""
         return ",".join(self.labels[i] for i in np.flatnonzero(decision))
 
     def per_class(
         self, targets: np.ndarray, decisions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See OneOf."""
+        """See OneLabel."""
         return targets > 0, decisions > 0
 
 
-class Value(OneOf):
+class Value(OneLabel):
     """A value."""
 
     name = kinds.REGRESSION
@@ -150,11 +150,11 @@ class Value(OneOf):
 
     @property
     def record(self) -> schema.Feature:
-        """See OneOf."""
+        """See OneLabel."""
         return schema.VALUE
 
     def target(self, label: Any) -> list:
-        """See OneOf."""
+        """See OneLabel."""
         # Python reads 1_000 as a number.
         value = float("nan" if label is None or "_" in label else label)
         if not abs(value) <= _LARGEST:
@@ -162,21 +162,21 @@ class Value(OneOf):
         return [value]
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
-        """See OneOf."""
+        """See OneLabel."""
         return logits.astype(np.float64)
 
     probabilities = decide
 
     def losses(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """See OneOf."""
+        """See OneLabel."""
         return (logits[:, 0].astype(np.float64) - targets[:, 0]) ** 2
 
     def text(self, decision: np.ndarray) -> str:
-        """See OneOf."""
+        """See OneLabel."""
         return f"{decision[0]:.4f}"
 
 
-class Choice(OneOf):
+class Choice(OneLabel):
     """The number of one of several texts."""
 
     name = kinds.MULTIPLE_CHOICE
@@ -186,11 +186,11 @@ class Choice(OneOf):
     is_named = False  # Choices are no classes.
 
 
-OF_OWN_TABLES = {kind.name: kind for kind in (OneOf, Value, AnyOf)}
+OF_OWN_TABLES = {kind.name: kind for kind in (OneLabel, Value, AnyLabels)}
 KINDS = {**OF_OWN_TABLES, Choice.name: Choice}
 
 
-def find_labels(path: str, kind: type[OneOf], written: Any) -> list[str]:
+def find_labels(path: str, kind: type[OneLabel], written: Any) -> list[str]:
     """Returns the labels of a training set, sorted.
 
     Numbers are sorted by value, others as text.
@@ -204,7 +204,7 @@ def find_labels(path: str, kind: type[OneOf], written: Any) -> list[str]:
       InputError: there are too few.
     """
     labels = {x for x in written if isinstance(x, str) and x}
-    if kind is OneOf and len(labels) < 2:
+    if kind is OneLabel and len(labels) < 2:
         raise errors.InputError(
             f"{path}: {len(labels)} different label(s); a classifier needs at "
             "least two"

@@ -30,7 +30,7 @@ class LabelTask(tasks.Task):
       has_open_labels: whether the training set has the names of the classes.
     """
 
-    label_kind: type[label_kinds.OneOf] = label_kinds.OneOf
+    label_kind: type[label_kinds.OneLabel] = label_kinds.OneLabel
     metrics: Sequence[str] | None = None
     selected_by: Sequence[str] | None = None
     has_open_labels = True
@@ -53,7 +53,7 @@ class LabelTask(tasks.Task):
         return known if known and {*known} == {*labels} else labels
 
     @functools.cached_property
-    def kind(self) -> label_kinds.OneOf:
+    def kind(self) -> label_kinds.OneLabel:
         """The kind with its labels."""
         return self.label_kind(self.labels)
 
@@ -87,7 +87,7 @@ class LabelTask(tasks.Task):
         except ValueError:
             pass
         label = example.label
-        if isinstance(label, tuple) and self.label_kind is label_kinds.OneOf:
+        if isinstance(label, tuple) and self.label_kind is label_kinds.OneLabel:
             raise errors.InputError(
                 f"{example.where}: {len(label)} labels in a list; "
                 "--problem_type=multi_label takes several"
@@ -110,10 +110,10 @@ class LabelTask(tasks.Task):
         """See Task."""
         yield from super().remarks(examples)
         labels = {*examples.summary.labels} - {None}
-        if len(labels) == 1 and self.label_kind is label_kinds.OneOf:
+        if len(labels) == 1 and self.label_kind is label_kinds.OneLabel:
             yield f"all of its examples have the label {labels.pop()}"
         elif (
-            self.label_kind is label_kinds.OneOf
+            self.label_kind is label_kinds.OneLabel
             and self.has_open_labels
             and len(labels) > _MANY_LABELS * examples.summary.count
         ):
@@ -190,7 +190,7 @@ class LabelTask(tasks.Task):
         from tasks.classification import sections
 
         note = ""
-        if self.label_kind is label_kinds.OneOf:
+        if self.label_kind is label_kinds.OneLabel:
             counts = np.bincount(targets[:, 0])
             label = self.labels[int(counts.argmax())]
             note = (

@@ -37,7 +37,7 @@ def make(
         sections.append(
             report.Section("True and predicted", report.charts([drawn]))
         )
-    elif not isinstance(task.kind, label_kinds.AnyOf):
+    elif not isinstance(task.kind, label_kinds.AnyLabels):
         shown = _confusions(task, logits, targets)
         sections.append(report.Section("Confusions", shown))
     if rows := task.by_label(logits, targets):

@@ -209,7 +209,7 @@ class ClassifierFlags(flags_lib.EvaluatedFlags):
             )
         labels = [x.strip() for x in self.label_column.split(",")]
         several = labels if len(labels) > 1 else []
-        kind = self.problem_type or label_kinds.OneOf.name
+        kind = self.problem_type or label_kinds.OneLabel.name
         return tables.Table(
             form=self.task_name.lower(),
             text=self.text_column,

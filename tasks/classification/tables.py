@@ -90,7 +90,7 @@ class Table:
     only: Mapping[str, str] = dataclasses.field(default_factory=dict)
     labels: Sequence[str] | None = _BINARY
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    kind: type[label_kinds.OneOf] = label_kinds.OneOf
+    kind: type[label_kinds.OneLabel] = label_kinds.OneLabel
     metrics: Sequence[str] | None = ("accuracy",)
     selected_by: Sequence[str] | None = None
     has_cut_rows: bool = False
@@ -140,7 +140,7 @@ class Table:
         if self.flags:
             return tuple(x for x in self.flags if _is_true(row, x))
         words = [_WHOLE.sub(r"\1", x.strip()) for x in row.texts(name)]
-        if self.kind is label_kinds.AnyOf:
+        if self.kind is label_kinds.AnyLabels:
             if not isinstance(row.cells[name], list):
                 words = [x.strip() for x in ",".join(words).split(",")]
             return tuple(filter(None, words))

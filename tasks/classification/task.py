@@ -88,12 +88,12 @@ class Classification(labels.LabelTask):
             texts = (f"{label} {weight:.4g}" for label, weight in weights)
             logging.info("weights of the classes: %s", ", ".join(texts))
 
-    def _kind(self, flags: ClassifierFlags) -> type[label_kinds.OneOf]:
+    def _kind(self, flags: ClassifierFlags) -> type[label_kinds.OneLabel]:
         """Returns the kind of own labels: as given, else as the model's."""
         known, several = self._known, bool(self.table.flags)
         given = self.table.kind.name if several else flags.problem_type
         if flags.do_train:
-            name = given or known.kind or label_kinds.OneOf.name
+            name = given or known.kind or label_kinds.OneLabel.name
         else:
             name = task_files.kind(given, known)
         return label_kinds.OF_OWN_TABLES[name]
@@ -186,7 +186,7 @@ class Classification(labels.LabelTask):
     def find_labels(self) -> Sequence[str]:
         """See Task: the classes in the order of the model's outputs."""
         known, trains = self._known, self.flags.do_train
-        if self.label_kind not in (label_kinds.OneOf, label_kinds.AnyOf):
+        if self.label_kind not in (label_kinds.OneLabel, label_kinds.AnyLabels):
             return self.table.labels or ()
         if not trains:
             known.check()
@@ -283,7 +283,7 @@ class Classification(labels.LabelTask):
         class without examples gets the weight 1.
         """
         given = self.flags.class_weights
-        if self.label_kind is not label_kinds.OneOf:
+        if self.label_kind is not label_kinds.OneLabel:
             raise errors.InputError(
                 f"--class_weights={given}: only for tasks with one of several "
                 f"labels, not for {self.kind.title}"

@@ -23,7 +23,7 @@ def model_dir(tmp_path_factory):
     words = vocabulary.Vocabulary.from_tokens(exports.WORDS)
     words = words.with_added(relations.MARKERS)
     tokenizer = plain_wordpiece.PlainTokenizer(words, do_lower_case=True)
-    kind = label_kinds.OneOf(["born_in", "works_for"])
+    kind = label_kinds.OneLabel(["born_in", "works_for"])
     head = heads.TokenHead(kind, [words.ids["[E1]"], words.ids["[E2]"]])
     model = head.build(
         tiny_runs.config(list(words.tokens), initializer_range=0.4), seed=1

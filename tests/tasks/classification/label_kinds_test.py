@@ -9,15 +9,15 @@ from keras import ops
 
 from foundation import errors
 from tasks.classification import heads, label_kinds
-from tasks.classification.label_kinds import AnyOf, Choice, OneOf, Value
+from tasks.classification.label_kinds import AnyLabels, Choice, OneLabel, Value
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [-3.0, 0.0, 1.0]])
 # A kind, two labels, their targets, its logits, the decisions as text.
 KINDS = [
-    (OneOf("abc"), ["a", "b"], [[0], [1]], LOGITS, ["a", "c"]),
+    (OneLabel("abc"), ["a", "b"], [[0], [1]], LOGITS, ["a", "c"]),
     (Choice("012"), ["0", "1"], [[0], [1]], LOGITS, ["0", "2"]),
     (
-        AnyOf("abc"),
+        AnyLabels("abc"),
         [("b", "a"), ()],
         [[1, 1, 0], [0, 0, 0]],
         LOGITS,
@@ -60,23 +60,23 @@ def test_a_head_learns_the_loss_of_its_kind(
 
 
 def test_probabilities():
-    soft = OneOf("abc").probabilities(LOGITS)
+    soft = OneLabel("abc").probabilities(LOGITS)
     np.testing.assert_allclose(soft.sum(axis=1), 1)
     np.testing.assert_allclose(soft[0, 0] / soft[0, 1], np.exp(3))
-    several = AnyOf("abc").probabilities(LOGITS)
+    several = AnyLabels("abc").probabilities(LOGITS)
     np.testing.assert_allclose(several, 1 / (1 + np.exp(-LOGITS)))
-    far = AnyOf("ab").probabilities(np.array([[-800.0, 800.0]]))
+    far = AnyLabels("ab").probabilities(np.array([[-800.0, 800.0]]))
     assert far.tolist() == [[0.0, 1.0]]
 
 
 @pytest.mark.parametrize(
     ("kind", "label"),
     [
-        (OneOf("ab"), "c"),
-        (OneOf("ab"), None),
-        (OneOf("ab"), ("a", "b")),
-        (AnyOf("ab"), ("a", "c")),
-        (AnyOf("ab"), None),
+        (OneLabel("ab"), "c"),
+        (OneLabel("ab"), None),
+        (OneLabel("ab"), ("a", "b")),
+        (AnyLabels("ab"), ("a", "c")),
+        (AnyLabels("ab"), None),
         (Value(), None),
         (Value(), "x"),
         (Value(), "nan"),
@@ -90,15 +90,15 @@ def test_labels_of_another_kind_are_refused(kind, label):
 
 
 def test_unnamed_classes_have_numbers():
-    kind = OneOf(["LABEL_0", "LABEL_1"])
+    kind = OneLabel(["LABEL_0", "LABEL_1"])
     assert kind.target("1") == kind.target("LABEL_1") == [1]
 
 
 def test_examples_of_weighted_classes_count_as_much():
-    head = heads.head_of(OneOf("ab"), class_weights=[1.0, 3.0])
+    head = heads.head_of(OneLabel("ab"), class_weights=[1.0, 3.0])
     features = {"label_ids": ops.convert_to_tensor([[0], [1]])}
     logits = np.array([[1.0, 0.0], [1.0, 0.0]], np.float32)
-    losses = OneOf("ab").losses(logits, np.array([[0], [1]]))
+    losses = OneLabel("ab").losses(logits, np.array([[0], [1]]))
     loss, _ = head.loss(logits, features)
     assert float(loss.sum) == pytest.approx(losses @ [1, 3], rel=1e-6)
     assert float(loss.weight) == float(head.weight(features)) == 4
@@ -106,11 +106,19 @@ def test_examples_of_weighted_classes_count_as_much():
 
 def test_labels_are_sorted_by_value_or_as_text():
     find = label_kinds.find_labels
-    assert find("t", OneOf, {"10": 1, "9.5": 1, "-1": 2}) == ["-1", "9.5", "10"]
-    assert find("t", OneOf, {"b": 1, "10": 1}) == ["10", "b"]
-    assert find("t", OneOf, {"nan": 1, "10": 1, "9": 1}) == ["10", "9", "nan"]
-    assert find("t", AnyOf, {"a": 1, None: 3}) == ["a"]
+    assert find("t", OneLabel, {"10": 1, "9.5": 1, "-1": 2}) == [
+        "-1",
+        "9.5",
+        "10",
+    ]
+    assert find("t", OneLabel, {"b": 1, "10": 1}) == ["10", "b"]
+    assert find("t", OneLabel, {"nan": 1, "10": 1, "9": 1}) == [
+        "10",
+        "9",
+        "nan",
+    ]
+    assert find("t", AnyLabels, {"a": 1, None: 3}) == ["a"]
     with pytest.raises(errors.InputError, match="1 different label"):
-        find("t", OneOf, {"a": 3})
+        find("t", OneLabel, {"a": 3})
     with pytest.raises(errors.InputError, match="has no labels"):
-        find("t", AnyOf, {})
+        find("t", AnyLabels, {})

@@ -150,16 +150,16 @@ def test_what_cannot_be_read_is_named(tmp_path, table, text, parts):
 @pytest.mark.parametrize(
     ("kind", "value", "label"),
     [
-        (label_kinds.OneOf, "1.0", "1"),
-        (label_kinds.OneOf, 1.0, "1"),
-        (label_kinds.OneOf, " yes ", "yes"),
-        (label_kinds.OneOf, ["yes"], "yes"),
-        (label_kinds.OneOf, ["yes", "no"], ("yes", "no")),
-        (label_kinds.OneOf, True, "true"),
-        (label_kinds.AnyOf, "a, b,", ("a", "b")),
-        (label_kinds.AnyOf, ["a"], ("a",)),
-        (label_kinds.AnyOf, [], ()),
-        (label_kinds.AnyOf, "", ()),
+        (label_kinds.OneLabel, "1.0", "1"),
+        (label_kinds.OneLabel, 1.0, "1"),
+        (label_kinds.OneLabel, " yes ", "yes"),
+        (label_kinds.OneLabel, ["yes"], "yes"),
+        (label_kinds.OneLabel, ["yes", "no"], ("yes", "no")),
+        (label_kinds.OneLabel, True, "true"),
+        (label_kinds.AnyLabels, "a, b,", ("a", "b")),
+        (label_kinds.AnyLabels, ["a"], ("a",)),
+        (label_kinds.AnyLabels, [], ()),
+        (label_kinds.AnyLabels, "", ()),
     ],
 )
 def test_labels_have_one_spelling(tmp_path, kind, value, label):
@@ -174,7 +174,7 @@ def test_columns_of_0_and_1_are_labels(tmp_path):
         form="csv",
         text="text",
         flags=["rude", "spam"],
-        kind=label_kinds.AnyOf,
+        kind=label_kinds.AnyLabels,
     )
     paths = write(tmp_path, "text,rude,spam\na,1,0\nb,0.0,true\nc,0,0\n")
     labels = [x.label for x in table.read(paths, "train")]

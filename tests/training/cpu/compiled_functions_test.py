@@ -28,7 +28,7 @@ CONFIG = BertConfig(
     type_vocab_size=2,
 )
 BATCH, LENGTHS = 4, (6, 9)
-HEAD = heads.head_of(label_kinds.OneOf(("a", "b", "c")))
+HEAD = heads.head_of(label_kinds.OneLabel(("a", "b", "c")))
 
 
 def draw(length):
