@@ -15,11 +15,10 @@ after it has answered the requests that it accepted.
 import asyncio
 import dataclasses
 import importlib.util
-import os
 import re
-from typing import Any, Literal
+from typing import Literal
 
-from foundation import config_flags, errors
+from foundation import config_flags, errors, file_system
 from serving import servable, served_directories, served_model, server, versions
 
 field = config_flags.field
@@ -65,32 +64,8 @@ class ServeConfig:
         2.0,
         at_least=0,
     )
-    max_batch_size: int = field(
-        "Texts that are computed together, at most.", 32, at_least=1
-    )
-    threads_per_batch: int | None = field(
-        "Threads that compute a batch; 0 for all cores. Few threads take less "
-        "processor time, and up to 4 batches are computed at the same time; a "
-        "long text by itself takes longer. Without the flag: a quarter of the "
-        "cores, at least one.",
-        None,
-        at_least=0,
-    )
-    max_request_bytes: int = field(
-        "Longer requests get status 413.", 1 << 20, at_least=1
-    )
-    max_pending_requests: int = field(
-        "Requests that are answered at the same time; further ones get status "
-        "503.",
-        256,
-        at_least=1,
-    )
-    request_timeout: float = field(
-        "Seconds after which a request gets status 504; a computation that has "
-        "begun continues to its end.",
-        60.0,
-        above=0,
-    )
+    batching: servable.Batching = config_flags.group(servable.Batching)
+    limits: server.Limits = config_flags.group(server.Limits)
 
     def __post_init__(self):
         """Raises ValueError for what no browser sends."""
@@ -112,45 +87,36 @@ def main(config: ServeConfig) -> None:
     """Loads the models and serves them until SIGTERM."""
     from absl import logging
 
-    served_directories.check(config.models, config.engine)
+    directories = served_directories.by_name(config.models)
+    for directory in directories.values():
+        if not file_system.is_remote(directory):  # TensorFlow takes seconds.
+            served_directories.find_version(
+                directory, served_directories.FILES[config.engine]
+            )
     listener = server.bind(config.host, config.port)
     engine = _engine(config)
-    batching = dataclasses.replace(
-        _part(config, servable.Batching), threads_per_batch=_threads(config)
-    )
-    servables = servable.open_all(config.models, engine, batching)
+    servables = {
+        name: servable.load(name, directory, engine, config.batching)
+        for name, directory in directories.items()
+    }
     logging.info("engine: %s", config.engine)
     watch = None
     if config.version_poll_seconds:
         watch = versions.Watch(
             servables,
-            served_directories.by_name(config.models),
+            directories,
             engine,
-            batching,
             config.version_poll_seconds,
         )
     for model in servables.values():
         model.warm_up()
     serving = server.Server(
         servables,
-        _part(config, server.Limits),
+        config.limits,
         server.accepted_hosts(config.host, config.allowed_hosts),
         config.cors_origins or (),
     )
     asyncio.run(serving.run(listener, watch))
-
-
-def _threads(config: ServeConfig) -> int:
-    """Returns the threads that compute a batch; 0 is all cores."""
-    if config.threads_per_batch is None:
-        return max(1, (os.cpu_count() or 1) // 4)
-    return config.threads_per_batch
-
-
-def _part(config: ServeConfig, kind: Any) -> Any:
-    """Returns the flags that have the names of a dataclass's fields."""
-    names = [x.name for x in dataclasses.fields(kind)]
-    return kind(**{name: getattr(config, name) for name in names})
 
 
 def _engine(config: ServeConfig) -> served_model.Engine:
@@ -159,7 +125,7 @@ def _engine(config: ServeConfig) -> served_model.Engine:
         import foundation.tensorflow_setup  # noqa: F401
         from serving import tensorflow_engine
 
-        tensorflow_engine.set_threads(_threads(config))
+        tensorflow_engine.set_threads(config.batching.threads)
         return tensorflow_engine.ENGINE
     if importlib.util.find_spec("onnxruntime") is None:
         raise errors.InputError(
@@ -168,7 +134,7 @@ def _engine(config: ServeConfig) -> served_model.Engine:
         )
     from serving import onnx_engine
 
-    return onnx_engine.make(_threads(config))
+    return onnx_engine.make(config.batching.threads)
 
 
 if __name__ == "__main__":

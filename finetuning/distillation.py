@@ -104,7 +104,7 @@ def with_targets(
             for old in glob.glob(
                 os.path.join(glob.escape(flags.output_dir), f"{_NAME}*.npz")
             ):
-                file_system.remove(old)
+                file_system.discard(old)
             with (
                 atomic.replacing(path) as temporary,
                 open(temporary, "wb") as written,

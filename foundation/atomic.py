@@ -66,8 +66,11 @@ def replacing(path: str, suffixes: Sequence[str] = ("",)) -> Iterator[str]:
                 folder, name = os.path.split(target)
                 copy = os.path.join(folder, f".{name}{_INCOMPLETE}")
                 file_system.gfile().copy(source, copy, overwrite=True)
-                source = copy
-            replace(source, target)
+                file_system.gfile().rename(copy, target, overwrite=True)
+            else:
+                flush(source)
+                os.replace(source, target)
+                flush(os.path.dirname(target) or ".")
 
 
 def write_bytes(path: str, data: bytes) -> None:
@@ -130,16 +133,6 @@ def restore_folders(parent: str) -> None:
                 with open(lock, "ab" if is_old else "r+b") as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     _remove(temporary, os.path.join(parent, match[1]))
-
-
-def replace(source: str, path: str) -> None:
-    """Flushes a complete file, then renames it to `path`."""
-    if file_system.is_remote(path):
-        file_system.gfile().rename(source, path, overwrite=True)
-        return
-    flush(source)
-    os.replace(source, path)
-    flush(os.path.dirname(path) or ".")
 
 
 def flush(path: str) -> None:

@@ -484,9 +484,8 @@ class _Lines(std_logging.Formatter):
     """Lines "12:34:56 message", with the level where it is not info."""
 
     def formatMessage(self, record: std_logging.LogRecord) -> str:
-        level = f"{record.levelname.lower()}: "
-        if record.levelno == std_logging.INFO:
-            level = ""
+        is_info = record.levelno == std_logging.INFO
+        level = "" if is_info else f"{record.levelname.lower()}: "
         return f"{self.formatTime(record, '%H:%M:%S')} {level}{record.message}"
 
 

@@ -18,8 +18,9 @@ def local(path: str) -> str:
     Copies last as long as the process, and are renewed when the file changes.
 
     Raises:
-      InputError: a remote file is missing.
+      InputError: a remote file is missing, or the file is a pointer of Git LFS.
     """
+    file_system.refuse_pointer(path)
     if not file_system.is_remote(path):
         return path
     if not file_system.is_file(path):
@@ -44,9 +45,7 @@ def local_folder(folder: str, names: Sequence[str]) -> str:
 
 
 @functools.lru_cache
-def _copied(path: str, length: int, modified: int) -> str:
-    """Copies a file of that length and time of its last change."""
-    del length, modified
+def _copied(path: str, *_version: int) -> str:
     copy = _copy_of(path)
     os.makedirs(os.path.dirname(copy), exist_ok=True)
     with atomic.replacing(copy) as temporary:
@@ -58,14 +57,10 @@ def _copy_of(path: str) -> str:
     """Returns the path of a remote file's copy, which ends like the file's."""
     scheme, rest = path.split("://", 1)
     rest = os.path.normpath(f"/{rest}").lstrip("/")
-    return os.path.join(_temporary().name, scheme, rest)
-
-
-def new_folder() -> str:
-    """Makes a folder on this disk that lasts as long as the process."""
-    return tempfile.mkdtemp(dir=_temporary().name)
+    return os.path.join(temporary().name, scheme, rest)
 
 
 @functools.cache
-def _temporary() -> tempfile.TemporaryDirectory:
+def temporary() -> tempfile.TemporaryDirectory:
+    """Returns a folder on this disk that lasts as long as the process."""
     return tempfile.TemporaryDirectory(prefix="copies-")

@@ -192,15 +192,10 @@ def make_folder(path: str) -> None:
     _files_of(path).makedirs(path)
 
 
-def remove(path: str) -> None:
-    """Removes a file."""
-    _files_of(path).remove(path)
-
-
 def discard(path: str) -> None:
     """Removes a file if there is one."""
     if exists(path):
-        remove(path)
+        _files_of(path).remove(path)
 
 
 def remove_folder(path: str) -> None:

@@ -19,7 +19,6 @@ from foundation import errors
 SCHEME = "hf://"
 # "bert-base-uncased", "google-bert/bert-base-uncased".
 _NAME = r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*"
-_REVISION = r"(?:@[\w./-]+)?"
 # The config, the tokenizer, and what models of this project and of
 # sentence-transformers have beside their weights.
 _BESIDE = [
@@ -75,7 +74,7 @@ def hint(path: str) -> str:
 @functools.cache
 def _download(path: str) -> str:
     name = path.removeprefix(SCHEME)
-    if not re.fullmatch(_NAME + _REVISION, name):
+    if not re.fullmatch(_NAME + r"(?:@[\w./-]+)?", name):
         raise errors.InputError(
             f"{path}: the name of a model is needed, such as "
             f"{SCHEME}google-bert/bert-base-uncased"

@@ -33,8 +33,10 @@ Text = Annotated[str, msgspec.Meta(pattern=r"\A[^\ud800-\udfff]*\Z")]
 _UNICODE = r"matching regex '\\A[^\\ud800-\\udfff]*\\Z'"
 Object = dict[str, Any]
 # Written as it was read: 1 and 1.0.
-Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Finite = Whole | Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
+Finite = (
+    Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+    | Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
+)
 
 
 def read(path: str, kind: type[T]) -> T:
@@ -56,22 +58,6 @@ def read(path: str, kind: type[T]) -> T:
 def read_if_present(path: str, kind: type[T]) -> T | None:
     """Returns what `read` does, None if there is no file."""
     return read(path, kind) if file_system.is_file(path) else None
-
-
-def read_object(path: str, kind: type) -> Object | None:
-    """Returns the object of a JSON file as it is, None if there is no file.
-
-    Args:
-      path: path of the file.
-      kind: the types of the keys that will be used; the others are kept.
-
-    Raises:
-      InputError: see `read`.
-    """
-    values = read_if_present(path, Object)
-    if values is not None:
-        convert(values, kind, path)
-    return values
 
 
 def convert(value: Any, kind: type[T], where: str) -> T:

@@ -15,6 +15,7 @@ import contextlib
 import glob
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -66,7 +67,8 @@ def without_pattern(path: str) -> str:
             f"{path}: TensorFlow opens nothing in a bucket whose path has one "
             "of the characters * ? [ \\; rename it"
         )
-    path, link = file_system.real(path), f"{copies.new_folder()}/link"
+    path = file_system.real(path)
+    link = os.path.join(tempfile.mkdtemp(dir=copies.temporary().name), "link")
     for found in glob.glob(f"{glob.escape(path)}*"):
         os.symlink(found, link + found[len(path) :])
     return link

@@ -16,7 +16,6 @@ is skipped, the last one continues from its checkpoint.
 """
 
 import dataclasses
-import functools
 import os
 import pathlib
 import shlex
@@ -51,28 +50,7 @@ class PaperConfig:
     inputs: tables.Inputs = config_flags.group(tables.Inputs)
 
 
-def _receipt(output_dir: str, command: tables.Command) -> str:
-    return os.path.join(output_dir, "finished", f"{command.name}.txt")
-
-
-def is_finished(output_dir: str, command: tables.Command) -> bool:
-    """Returns whether a command has succeeded here.
-
-    Raises:
-      InputError: it has succeeded with other flags.
-    """
-    path = _receipt(output_dir, command)
-    if not file_system.exists(path):
-        return False
-    if file_system.read_text(path) != shlex.join(command.arguments):
-        raise errors.InputError(
-            f"{path}: {command.name} was run with other flags; take "
-            "another --output_dir"
-        )
-    return True
-
-
-def run(output_dir: str, command: tables.Command) -> None:
+def run(command: tables.Command) -> None:
     """Runs a command; exits with its code if it fails."""
     program, *flags = command.arguments
     if program != "-m":
@@ -91,42 +69,46 @@ def run(output_dir: str, command: tables.Command) -> None:
         )
         sys.exit(code if code > 0 else 128 - code)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    path = _receipt(output_dir, command)
-    file_system.make_folder(os.path.dirname(path))
-    atomic.write_text(path, shlex.join(command.arguments))
 
 
 def main(config: PaperConfig) -> None:
     """Prints the commands of the tables, or runs them and prints the scores."""
-    lab = tables.Lab(
-        tables.SCALES[config.scale], config.inputs, config.output_dir
-    )
-    chosen = {name: tables.TABLES[name](lab) for name in config.table}
-    commands: dict[str, tables.Command] = {}
-    for table in chosen.values():
-        commands |= table.commands()
+    inputs = config.inputs
+    lab = tables.Lab(tables.SCALES[config.scale], inputs, config.output_dir)
+    rows = {name: [*tables.TABLES[name].rows(lab)] for name in config.table}
     lab.write_configs()
+    lines = {k: shlex.join(x.arguments) for k, x in lab.commands.items()}
+    shown = "\n".join(f"python {line}" for line in lines.values())
     if config.dry_run:
-        for command in commands.values():
-            print(f"python {shlex.join(command.arguments)}")
+        print(shown)
         return
-    shown = "\n".join(x for c in commands.values() for x in c.arguments)
-    names = [x.name for x in dataclasses.fields(config.inputs)]
+    names = [x.name for x in dataclasses.fields(inputs)]
     if missing := [f"--{name}" for name in names if f"<{name}>" in shown]:
         raise errors.InputError(f"these tables need {', '.join(missing)}")
-    is_done = functools.partial(is_finished, config.output_dir)
-    for number, command in enumerate(commands.values(), 1):
-        folder = command.flags.get("data_dir", ".")
-        is_missing = not file_system.is_folder(folder)
-        if is_missing and os.path.dirname(folder) == config.inputs.glue_dir:
-            logging.warning("%s: no %s, left out", command.name, folder)
-        elif not is_done(command):
-            logging.info("%d of %d: %s", number, len(commands), command.name)
-            run(config.output_dir, command)
+    finished = set()
+    for number, (name, command) in enumerate(lab.commands.items(), 1):
+        receipt = lab.path("finished", f"{name}.txt")
+        if not file_system.exists(receipt):
+            folder = command.flags.get("data_dir", ".")
+            is_missing = not file_system.is_folder(folder)
+            if is_missing and os.path.dirname(folder) == inputs.glue_dir:
+                logging.warning("%s: no %s, left out", name, folder)
+                continue
+            logging.info("%d of %d: %s", number, len(lines), name)
+            run(command)
+            file_system.make_folder(os.path.dirname(receipt))
+            atomic.write_text(receipt, lines[name])
+        elif file_system.read_text(receipt) != lines[name]:
+            raise errors.InputError(
+                f"{receipt}: {name} was run with other flags; take another "
+                "--output_dir"
+            )
+        finished.add(name)
     text = "\n".join(
-        compare.markdown(name, table, is_done) for name, table in chosen.items()
+        compare.markdown(name, tables.TABLES[name], rows[name], finished)
+        for name in config.table
     )
-    atomic.write_text(os.path.join(config.output_dir, "results.md"), text)
+    atomic.write_text(lab.path("results.md"), text)
     print(text)
 
 

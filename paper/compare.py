@@ -12,10 +12,10 @@ Ours is the mean and the standard deviation over the seeds, and their number.
 import os
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Container, Sequence
 
 from foundation import errors, file_system
-from paper.tables import Cell, Command, Table
+from paper.tables import Command, Row, Table
 
 # These programs write fractions, run_squad.py percentages.
 _FRACTIONS = ("run_classifier.py", "run_ner.py")
@@ -39,44 +39,38 @@ def value(command: Command, metric: str) -> float:
 
 
 def markdown(
-    name: str, table: Table, is_finished: Callable[[Command], bool]
+    name: str, table: Table, rows: Sequence[Row], finished: Container[str]
 ) -> str:
     """Returns a table as text; scores without a command are "not run"."""
-    columns = list(dict.fromkeys(cell.column for cell in table.cells))
-    rows: dict[str, dict[str, Cell]] = {}
-    for cell in table.cells:
-        rows.setdefault(cell.row, {})[cell.column] = cell
+    columns = list(dict.fromkeys(column for row in rows for column in row.ours))
     heading = f"Table {name}".replace("Table figure", "Figure ")
     lines = [f"## {heading}: {table.title}", "", table.note, ""]
     lines += [
         _line(heading, "", *columns),
         _line(*["---"] * (2 + len(columns))),
     ]
-    for row, cells in rows.items():
-        texts = [_texts(cells.get(x), is_finished) for x in columns]
+    for label, papers, scores in rows:
+        texts = dict.fromkeys(columns, ("", "", ""))
+        for paper, (column, (commands, metric)) in zip(
+            papers, scores.items(), strict=True
+        ):
+            ours, difference = "not run", ""
+            ran = [x for x in commands if x.name in finished]
+            if values := [value(command, metric) for command in ran]:
+                mean = statistics.fmean(values)
+                ours = f"{mean:.1f}"
+                if len(values) > 1:
+                    ours += (
+                        f" +- {statistics.stdev(values):.1f} ({len(values)})"
+                    )
+                difference = f"{mean - paper:+.1f}" if paper else ""
+            texts[column] = f"{paper or ''}", ours, difference
         kinds = ("paper", "ours", "difference")
-        for kind, values in zip(kinds, zip(*texts, strict=True), strict=True):
-            if any(values):
-                lines.append(_line(row, kind, *values))
-                row = ""
+        for kind, *cells in zip(kinds, *texts.values(), strict=True):
+            if any(cells):
+                lines.append(_line(label, kind, *cells))
+                label = ""
     return "\n".join(lines) + "\n"
-
-
-def _texts(
-    cell: Cell | None, is_finished: Callable[[Command], bool]
-) -> tuple[str, str, str]:
-    """Returns the paper's number, ours and the difference."""
-    if cell is None:
-        return "", "", ""
-    paper, ours, difference = f"{cell.paper or ''}", "not run", ""
-    finished = filter(is_finished, cell.commands)
-    if values := [value(command, cell.metric) for command in finished]:
-        mean = statistics.fmean(values)
-        ours = f"{mean:.1f}"
-        if len(values) > 1:
-            ours += f" +- {statistics.stdev(values):.1f} ({len(values)})"
-        difference = f"{mean - cell.paper:+.1f}" if cell.paper else ""
-    return paper, ours, difference
 
 
 def _line(*cells: str) -> str:

@@ -35,25 +35,24 @@ ONNX_NAMES = {
 }
 
 
-def read_description(directory: str) -> predictors.Description | None:
-    """Returns what export.json says; None if it is not there, or of OwnTask."""
-    path = os.path.join(directory, served_model.DESCRIPTION)
-    found = metadata.read_if_present(path, predictors.Description)
-    return found if found and found.task in predictors.PREDICTORS else None
-
-
-def read_setup(directory: str) -> predictors.Setup:
+def read_setup(directory: str) -> predictors.Setup | None:
     """Reads the files beside an exported model.
 
+    Returns:
+      None of a model of another program, or of an OwnTask.
+
     Raises:
-      InputError: one is missing or damaged.
+      InputError: a file is missing or damaged.
     """
-    description = read_description(directory)
+    path = os.path.join(directory, served_model.DESCRIPTION)
+    description = metadata.read_if_present(path, predictors.Description)
+    if description is None or description.task not in predictors.PREDICTORS:
+        return None
     config = model_directory.read_config(directory, [model_directory.CONFIG])
-    if description is None or config is None:
-        missing = served_model.DESCRIPTION
-        missing = model_directory.CONFIG if description else missing
-        raise errors.InputError(f"{directory}: {missing} is missing")
+    if config is None:
+        raise errors.InputError(
+            f"{directory}: {model_directory.CONFIG} is missing"
+        )
     scores = None
     if file_system.exists(os.path.join(directory, task_files.CRF)):
         import foundation.tensorflow_setup  # noqa: F401

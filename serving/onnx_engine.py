@@ -33,6 +33,10 @@ def _load(directory: str, threads: int) -> exported.Model:
       InputError: a file is missing or damaged.
     """
     setup = exported.read_setup(directory)
+    if setup is None:
+        raise errors.InputError(
+            f"{directory}: {served_model.DESCRIPTION} is missing"
+        )
     session = _open_session(os.path.join(directory, _FILE), threads)
     outputs = {
         info.name: Spec(

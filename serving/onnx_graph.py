@@ -165,18 +165,16 @@ class _Writer:
 
     # The heads. Each method returns the outputs and their axes.
 
-    def classifier(self) -> _Outputs:
-        """Adds a classifier's logits [B, C]."""
-        self._score(self._pooled(), "", name="logits")
-        return {
-            "logits": (self.input_axes[0], len(self._values["output_bias"]))
-        }
+    def scores(self, x: str, *axes: str) -> _Outputs:
+        """Adds the logits of classes [..., C] of [..., H]."""
+        self._score(x, "", name="logits")
+        return {"logits": (*axes, len(self._values["output_bias"]))}
 
     def multiple_choice(self) -> _Outputs:
         """Adds the logits of choices [B, K]."""
         batch, length = self.input_axes
         self.input_axes = batch, "num_choices", length
-        scores = self._score(self._pooled(), "")  # [B * K, 1]
+        scores = self._score(self.pooled(), "")  # [B * K, 1]
         shape = self.add(
             "Shape", exported.ONNX_NAMES["input_ids"], start=0, end=2
         )
@@ -185,22 +183,17 @@ class _Writer:
 
     def question_answering(self) -> _Outputs:
         """Adds start and end logits, each [B, S]."""
-        scores = self._score(self._encode(), "cls/squad/")
+        scores = self._score(self.encode(), "cls/squad/")
         names = "start_logits", "end_logits"
         for number, name in enumerate(names):
             self.add("Gather", scores, number, name=name, axis=2)
         return dict.fromkeys(names, self.input_axes)
 
-    def tagger(self) -> _Outputs:
-        """Adds the logits of tags [B, S, C]."""
-        self._score(self._encode(), "", name="logits")
-        return {"logits": (*self.input_axes, len(self._values["output_bias"]))}
-
     def masked_lm(self) -> _Outputs:
         """Adds the logits of words [B, S, V]."""
         config, path = self._config, "cls/predictions"
         x = self._dense(
-            self._encode(), f"{path}/transform/dense", config.hidden_act
+            self.encode(), f"{path}/transform/dense", config.hidden_act
         )
         x = self._layer_norm(x, f"{path}/transform/LayerNorm")
         # The table of words is not stored a second time.
@@ -227,7 +220,7 @@ class _Writer:
         modules: sentence_modules.SentenceModules | None,
     ) -> _Outputs:
         """Adds the states of tokens [B, S, H], and the vectors of texts."""
-        x, size = self._encode(num_layers), self._config.hidden_size
+        x, size = self.encode(num_layers), self._config.hidden_size
         name = self.add("Identity", x, name="last_hidden_state")
         outputs: dict[str, tuple[str | int, ...]] = {
             name: (*self.input_axes, size)
@@ -267,7 +260,7 @@ class _Writer:
             for feature, name in exported.ONNX_NAMES.items()
         }
 
-    def _encode(self, num_layers: int | None = None) -> str:
+    def encode(self, num_layers: int | None = None) -> str:
         """Adds the states after some layers, [B, S, H]."""
         if num_layers is None:
             num_layers = self._config.num_hidden_layers
@@ -276,10 +269,10 @@ class _Writer:
             x = self._block(layer, x, x)
         return x
 
-    def _pooled(self) -> str:
+    def pooled(self) -> str:
         """Adds the pooled output [B, H]; see models._pooled_output."""
         last = self._config.num_hidden_layers - 1
-        states = self._encode(last)
+        states = self.encode(last)
         if self._is_causal:
             query = self._last_real(states)
         else:
@@ -442,9 +435,9 @@ class _Writer:
 
 # Class of a model -> what adds its outputs.
 _HEADS: Mapping[type, Callable[[_Writer], _Outputs]] = {
-    models.ClassificationModel: _Writer.classifier,
+    models.ClassificationModel: lambda x: x.scores(x.pooled(), x.input_axes[0]),
     models.MultipleChoiceModel: _Writer.multiple_choice,
     models.QuestionAnsweringModel: _Writer.question_answering,
-    models.TaggingModel: _Writer.tagger,
+    models.TaggingModel: lambda x: x.scores(x.encode(), *x.input_axes),
     models.PretrainingModel: _Writer.masked_lm,
 }

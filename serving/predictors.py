@@ -8,6 +8,7 @@ Predictor has all that is particular to a kind of task: how its model is opened,
 what it takes and gives, and which graph a SavedModel has for it.
 """
 
+import abc
 import dataclasses
 import importlib
 import itertools
@@ -116,11 +117,11 @@ class Item(NamedTuple):
           InputError: they are no list of such items.
         """
         # A table yields the names of its columns, a dictionary its keys.
-        has_names = (
+        if (
             isinstance(inputs, str | Mapping | Set)
             or getattr(inputs, "ndim", 1) != 1
-        )
-        if has_names or not isinstance(inputs, Iterable):
+            or not isinstance(inputs, Iterable)
+        ):
             raise errors.InputError(f"a list is needed, not {shown(inputs)}")
         inputs = list(inputs)
         for x in inputs:
@@ -188,7 +189,7 @@ class Setup(Description):
         return features_lib.Windows(*sizes) if sizes else None
 
 
-class Predictor:
+class Predictor(abc.ABC):
     """A kind of task: how it is opened, what it takes and what it gives.
 
     Attributes:
@@ -222,6 +223,7 @@ class Predictor:
         self.flags: dict[str, Any] = {"max_seq_length": setup.max_seq_length}
 
     @classmethod
+    @abc.abstractmethod
     def open(cls, opened: Any) -> tuple[dict[str, Any], Any]:
         """Returns values of the Setup and the Head of a model.
 
@@ -231,11 +233,10 @@ class Predictor:
         Raises:
           InputError: the model has no such head, or an option does not fit.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def predict(self, items: list) -> Any:
         """Returns one result for each of N > 0 items."""
-        raise NotImplementedError
 
     def row(self, result: Any) -> dict[str, Any]:
         """Returns a result as `outputs`, JSON values or arrays."""

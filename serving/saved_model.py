@@ -165,7 +165,6 @@ def _facts(opened: OpenedModel, function: Any) -> dict[str, Any]:
         "text. Its tokenizer is part of the graph" if inputs else "token ids"
     )
     is_divided = opened.setup.windows or opened.predictor.per_token
-    client = _CLIENT.format(names=inputs)
     return {
         "takes": takes,
         "call": ", ".join(f"{k}=tf.constant({v})" for k, v in values.items()),
@@ -173,5 +172,7 @@ def _facts(opened: OpenedModel, function: Any) -> dict[str, Any]:
         "outputs": ", ".join(function.structured_outputs),
         "max_seq_length": opened.setup.max_seq_length,
         "cut": "split into windows" if is_divided else "cut",
-        "client": client if opened.predictor.per_token else "",
+        "client": _CLIENT.format(names=inputs)
+        if opened.predictor.per_token
+        else "",
     }

@@ -28,9 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from foundation import errors
+from foundation import config_flags, errors
 from serving import served_directories, served_model
 
+field = config_flags.field
 # Upper bounds of the length classes in bytes of UTF-8. A token of English text
 # has about 5 bytes with its space, of Chinese 3.
 _LENGTH_CLASSES = (48, 96, 192, 384, 768, 1536)
@@ -38,18 +39,31 @@ _BYTES_PER_TOKEN = 5
 _PARTS_AT_ONCE = 4  # Of one request.
 _THREADS = 16  # Each computes one batch.
 # What precedes and what is the number of a row in a line of `input_checks`.
-_ROW = re.compile(r"([\w.]+: row )(\d+)")
+_ROW = re.compile(r"^([\w.]+: row )(\d+)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Batching:
-    """How the rows of concurrent requests are batched.
+    """How the rows of concurrent requests are batched."""
 
-    Each is the value of the flag of serve.py of the same name.
-    """
+    max_batch_size: int = field(
+        "Texts that are computed together, at most.", 32, at_least=1
+    )
+    threads_per_batch: int | None = field(
+        "Threads that compute a batch; 0 for all cores. Few threads take less "
+        "processor time, and up to 4 batches are computed at the same time; a "
+        "long text by itself takes longer. Without the flag: a quarter of the "
+        "cores, at least one.",
+        None,
+        at_least=0,
+    )
 
-    max_batch_size: int = 32
-    threads_per_batch: int = 0
+    @property
+    def threads(self) -> int:
+        """The threads that compute a batch; 0 is all cores."""
+        if self.threads_per_batch is None:
+            return max(1, (os.cpu_count() or 1) // 4)
+        return self.threads_per_batch
 
     @property
     def num_concurrent(self) -> int:
@@ -59,10 +73,7 @@ class Batching:
         which gains only if each is computed by few threads.
         """
         cores = os.cpu_count() or 1
-        return max(1, min(4, cores // (self.threads_per_batch or cores)))
-
-
-DEFAULTS = Batching()
+        return max(1, min(4, cores // (self.threads or cores)))
 
 
 class Part(NamedTuple):
@@ -109,6 +120,7 @@ class Servable:
       name: the model's name in the addresses of the server.
       version: the number of the version's directory; 1 without one.
       model: the model, which an engine has loaded.
+      batching: how rows are batched.
       task, signatures: see served_model.Model.
       statuses: the status of each version of the model, of the version that is
         served now and of others.
@@ -120,14 +132,14 @@ class Servable:
         self,
         name: str,
         model: served_model.Model,
-        batching: Batching = DEFAULTS,
+        batching: Batching = Batching(),
         version: int = 1,
     ):
         """Wraps a model; the arguments are attributes, or how it is batched."""
         self.name, self.model, self.version = name, model, version
         self.task, self.signatures = model.task, model.signatures
         self.statuses = {version: status(version, "AVAILABLE")}
-        self._batching = batching
+        self.batching = batching
         self.num_batches = self.num_users = 0
         # Longer texts are cut, or split into windows of this length.
         longest = model.max_seq_length or _LENGTH_CLASSES[-1]
@@ -195,8 +207,8 @@ class Servable:
         changes = np.flatnonzero(np.diff(classes[order])) + 1
         for rows in np.split(order, changes):
             # A part for each batch that is computed at the same time.
-            size = -(-len(rows) // self._batching.num_concurrent)
-            size = min(self._batching.max_batch_size, size)
+            size = -(-len(rows) // self.batching.num_concurrent)
+            size = min(self.batching.max_batch_size, size)
             for first in range(0, len(rows), size):
                 chosen = rows[first : first + size]
                 values = {name: x[chosen] for name, x in inputs.items()}
@@ -242,9 +254,9 @@ class Servable:
         """Starts the batches that can be computed now."""
         loop, largest = (
             asyncio.get_running_loop(),
-            self._batching.max_batch_size,
+            self.batching.max_batch_size,
         )
-        while self._num_running[key] < self._batching.num_concurrent:
+        while self._num_running[key] < self.batching.num_concurrent:
             # Without those whose request was given up.
             waiting = [x for x in self._waiting[key] if not x[1].done()]
             counts = itertools.accumulate(len(part.rows) for part, _ in waiting)
@@ -296,31 +308,23 @@ def _outcomes(
     except Exception as error:
         if len(parts) > 1:
             return [_outcomes(model, signature_name, [x])[0] for x in parts]
-        if isinstance(error, errors.InputError):
-            return [errors.InputError(_in_request(str(error), parts[0].rows))]
-        return [error]
+        if not isinstance(error, errors.InputError):
+            return [error]
+        numbers = {str(i): row for i, row in enumerate(parts[0].rows)}
+        line = _ROW.sub(
+            lambda found: found[1] + str(numbers.get(found[2], found[2])),
+            str(error),
+        )
+        return [errors.InputError(line)]
     ends = [0, *itertools.accumulate(len(part.rows) for part in parts)]
     return [rows[first:end] for first, end in itertools.pairwise(ends)]
-
-
-def _in_request(line: str, rows: np.ndarray) -> str:
-    """Replaces a row's number in a part by that in the request.
-
-    Args:
-      line: an error of the model; "NAME: row 2: ..." is changed.
-      rows: int [n], the numbers of the part's rows in the request.
-    """
-    match = _ROW.match(line)
-    if not match or int(match[2]) >= len(rows):
-        return line
-    return f"{match[1]}{rows[int(match[2])]}{line[match.end() :]}"
 
 
 def load(
     name: str,
     directory: str,
     engine: served_model.Engine,
-    batching: Batching = DEFAULTS,
+    batching: Batching = Batching(),
 ) -> Servable:
     """Loads a model, the highest of its versions as TensorFlow Serving does.
 
@@ -337,17 +341,3 @@ def load(
     model = engine.load(path)
     logging.info("%s: version %d is loaded", name, version)
     return Servable(name, model, batching, version)
-
-
-def open_all(
-    models: str, engine: served_model.Engine, batching: Batching = DEFAULTS
-) -> dict[str, Servable]:
-    """Loads the models that a flag names; see `served_directories.by_name`.
-
-    Raises:
-      InputError: a model cannot be loaded, or two have one name.
-    """
-    return {
-        name: load(name, directory, engine, batching)
-        for name, directory in served_directories.by_name(models).items()
-    }

@@ -47,21 +47,6 @@ def by_name(models: str) -> dict[str, str]:
     return named
 
 
-def check(models: str, engine: str) -> None:
-    """Refuses directories on this disk that an engine cannot serve.
-
-    Args:
-      models: see `by_name`.
-      engine: a key of FILES.
-
-    Raises:
-      InputError: says what is in the directory, and how to serve it.
-    """
-    for directory in by_name(models).values():
-        if not file_system.is_remote(directory):
-            find_version(directory, FILES[engine])
-
-
 def find_version(directory: str, file: str) -> tuple[int, str]:
     """Returns the version and the directory that has an engine's file.
 

@@ -33,9 +33,10 @@ import prometheus_client
 from absl import logging
 from aiohttp import hdrs, http_exceptions, web
 
-from foundation import errors
+from foundation import config_flags, errors
 from serving import rest_format, servable, served_model, versions
 
+field = config_flags.field
 _PAGE = pathlib.Path(__file__).with_name("page.html")
 _MODEL = r"/v1/models/{name:[\w.-]+}{version:(/versions/\d+)?}"
 _ADDRESSES = (
@@ -63,11 +64,23 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What is accepted: the flags of serve.py of the same names."""
+    """What the server accepts, and how long it waits."""
 
-    max_request_bytes: int = 1 << 20
-    max_pending_requests: int = 256
-    request_timeout: float = 60.0
+    max_request_bytes: int = field(
+        "Longer requests get status 413.", 1 << 20, at_least=1
+    )
+    max_pending_requests: int = field(
+        "Requests that are answered at the same time; further ones get status "
+        "503.",
+        256,
+        at_least=1,
+    )
+    request_timeout: float = field(
+        "Seconds after which a request gets status 504; a computation that has "
+        "begun continues to its end.",
+        60.0,
+        above=0,
+    )
 
 
 class Server:
@@ -98,7 +111,6 @@ class Server:
         self._hosts, self._origins = allowed_hosts, cors_origins
         self._is_ending = False
         self._num_requests = self._num_computed = 0
-        self._make_metrics()
         self.app = web.Application(
             middlewares=[self._answer], client_max_size=limits.max_request_bytes
         )
@@ -113,8 +125,6 @@ class Server:
                 web.get(_MODEL + "/metadata", self._metadata),
             ]
         )
-
-    def _make_metrics(self) -> None:
         self._registry = registry = prometheus_client.CollectorRegistry()
         self._requests = prometheus_client.Counter(
             "bert_requests", "Requests.", ["model", "status"], registry=registry
@@ -299,11 +309,11 @@ class Server:
         model = self._servable(request)
         with model.used():
             answer = await asyncio.wait_for(
-                self._answered(request, model), self._limits.request_timeout
+                self._predictions(request, model), self._limits.request_timeout
             )
         return web.Response(body=answer, content_type="application/json")
 
-    async def _answered(
+    async def _predictions(
         self, request: web.Request, model: servable.Servable
     ) -> bytes:
         # A request whose body is not complete takes no place.
@@ -312,15 +322,7 @@ class Server:
             raise web.HTTPServiceUnavailable(
                 reason=f"{most} requests are pending"
             )
-        self._num_computed += 1
-        try:
-            return await self._predictions(body, model)
-        finally:
-            self._num_computed -= 1
 
-    async def _predictions(
-        self, body: bytes, model: servable.Servable
-    ) -> bytes:
         def read() -> tuple[rest_format.Request, list[servable.Part], int]:
             parsed = rest_format.parse(body, model.signatures)
             signature = model.signatures[parsed.signature_name]
@@ -332,18 +334,22 @@ class Server:
                 )
             return parsed, model.split(parsed.inputs), num_values
 
-        parsed, parts, num_values = await _call(
-            read, is_long=len(body) > _LONG_REQUEST_BYTES
-        )
-        rows = await model.predict(parsed.signature_name, parts)
-        self._rows.labels(model.name).inc(len(rows))
-        write = functools.partial(
-            rest_format.response,
-            rows,
-            model.signatures[parsed.signature_name].outputs,
-            by_row=parsed.by_row,
-        )
-        return await _call(write, is_long=num_values > _MANY_VALUES)
+        self._num_computed += 1
+        try:
+            parsed, parts, num_values = await _call(
+                read, is_long=len(body) > _LONG_REQUEST_BYTES
+            )
+            rows = await model.predict(parsed.signature_name, parts)
+            self._rows.labels(model.name).inc(len(rows))
+            write = functools.partial(
+                rest_format.response,
+                rows,
+                model.signatures[parsed.signature_name].outputs,
+                by_row=parsed.by_row,
+            )
+            return await _call(write, is_long=num_values > _MANY_VALUES)
+        finally:
+            self._num_computed -= 1
 
     async def _models(self, request: web.Request) -> web.Response:
         models = [

@@ -36,7 +36,7 @@ def _load(directory: str) -> served_model.Model:
     # Registers the operations of the tokenizer.
     from data.tokenization import graph_tokenization  # noqa: F401
 
-    description = exported.read_description(directory)
+    setup = exported.read_setup(directory)
     try:
         loadable = tensor_files.without_pattern(directory)
         model = tf.saved_model.load(loadable)
@@ -54,7 +54,7 @@ def _load(directory: str) -> served_model.Model:
             f"{directory}: has no signature {served_model.DEFAULT_SIGNATURE} "
             "whose inputs have rows"
         )
-    if description is None:
+    if setup is None:
         return _Foreign(functions)
     names = {"masked_lm_positions": "masked_lm_positions", **exported.HUB_NAMES}
 
@@ -63,8 +63,7 @@ def _load(directory: str) -> served_model.Model:
         serve = functions["serve_masks" if has_masks else "serve"]
         return serve({names[k]: x for k, x in features.items() if k in names})
 
-    setup, serve = exported.read_setup(directory), functions["serve"]
-    return exported.Model(setup, run, serve.signature.outputs)
+    return exported.Model(setup, run, functions["serve"].signature.outputs)
 
 
 ENGINE = served_model.Engine(served_directories.FILES["tensorflow"], _load)

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from absl import logging
 
 from foundation import errors, file_system
-from serving import servable, served_directories, served_model
+from serving import served_directories, served_model
 from serving.servable import Servable, status
 
 # Path -> size and time of its last change, of all files of a version.
@@ -36,7 +36,6 @@ class Watch:
         servables: dict[str, Servable],
         directories: Mapping[str, str],
         engine: served_model.Engine,
-        batching: servable.Batching = servable.DEFAULTS,
         seconds: float = 2.0,
     ):
         """Looks at nothing yet.
@@ -46,11 +45,10 @@ class Watch:
           directories: name -> directory, of which those without numbered
             versions, and those that are not on this machine, are not watched.
           engine: what computes the models.
-          batching: how rows are batched.
           seconds: the time between two looks.
         """
         self._servables, self._engine = servables, engine
-        self._batching, self._seconds = batching, seconds
+        self._seconds = seconds
         self._directories = {
             name: directory
             for name, directory in directories.items()
@@ -122,7 +120,7 @@ class Watch:
             raise errors.InputError(
                 f"{directory}: has no export.json, as version {old.version} has"
             )
-        new = Servable(name, loaded, self._batching, version)
+        new = Servable(name, loaded, old.batching, version)
         new.warm_up()
         return new
 

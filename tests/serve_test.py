@@ -6,7 +6,6 @@ python -m pytest tests/serve_test.py
 import concurrent.futures
 import http.client
 import json
-import os
 import re
 import signal
 import subprocess
@@ -15,7 +14,6 @@ import threading
 
 import pytest
 
-import serve
 from tests.serving import toy_models
 
 # Seconds after which a test fails; enough beside any other load of the machine.
@@ -66,17 +64,6 @@ def client(port, number, all_answered=None):
         if all_answered and answered == 1:
             all_answered.wait(WAIT)
     return answered
-
-
-@pytest.mark.parametrize(
-    "given, cores, threads", [(None, 1, 1), (None, 8, 2), (0, 8, 0), (3, 8, 3)]
-)
-def test_a_batch_is_computed_by_a_quarter_of_the_cores(
-    monkeypatch, given, cores, threads
-):
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    config = serve.ServeConfig(models="x", threads_per_batch=given)
-    assert serve._threads(config) == threads
 
 
 def test_accepted_requests_are_answered_after_sigterm(repository, model):

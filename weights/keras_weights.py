@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping
 import h5py
 import numpy as np
 
-from foundation import copies, errors, file_system
+from foundation import copies, errors
 from weights import tensorflow_checkpoints
 from weights.stored_weights import StoredTensor
 
@@ -66,7 +66,6 @@ def read_hdf5(path: str) -> dict[str, StoredTensor]:
       InputError: the file is damaged, has no variables of Keras 2, or has
         values in other files.
     """
-    file_system.refuse_pointer(path)
     copy = copies.local(path)
 
     def read(name: str) -> np.ndarray:

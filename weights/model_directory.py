@@ -302,7 +302,6 @@ def read_safetensors(path: str) -> dict[str, StoredTensor]:
     Raises:
         InputError: the file is truncated or damaged.
     """
-    file_system.refuse_pointer(path)
     copy = copies.local(path)
 
     def read(name: str, dtype: str) -> np.ndarray:
@@ -343,12 +342,10 @@ def read_torch(path: str) -> dict[str, StoredTensor]:
             f"{path} is a pickle, which only torch can read, and torch is not "
             "installed: pip install torch"
         )
-    file_system.refuse_pointer(path)
+    copy = copies.local(path)
     torch = importlib.import_module("torch")
     try:
-        state = torch.load(
-            copies.local(path), map_location="cpu", weights_only=True
-        )
+        state = torch.load(copy, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as error:  # The unpickler raises many types.

@@ -196,7 +196,8 @@ def read_settings(directory: str, fast: _Fast | None = None) -> dict[str, bool]:
         path = os.path.join(directory, FAST)
         raise errors.InputError(f"{path}: clean_text is false")
     path = os.path.join(directory, SETTINGS)
-    stored = metadata.read_object(path, _Settings) or {}
+    stored = metadata.read_if_present(path, metadata.Object) or {}
+    metadata.convert(stored, _Settings, path)
     for name, ours in _ALGORITHMS.items():
         if stored.get(name) not in (ours, None):
             raise errors.InputError(

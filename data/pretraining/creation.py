@@ -70,8 +70,8 @@ def _workers(config: Any, recipe: Recipe) -> workers.Workers:
 
 def estimate(config: Any) -> list[str]:
     """Returns lines about the size of the shards and the time of the run."""
-    found = dry_run.estimate(make_recipe(config))
-    return found.lines(config.num_workers or workers.cores())
+    num_workers = config.num_workers or workers.cores()
+    return dry_run.estimate(make_recipe(config), num_workers)
 
 
 def _check_outputs(config: Any) -> None:

@@ -11,7 +11,6 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from data import corpus, text_files, workers
 from data.pretraining import generation, instances
@@ -21,37 +20,12 @@ from foundation import errors, file_system, progress
 _FILES, _BLOCK_BYTES = 8, 1 << 19
 
 
-class Estimate(NamedTuple):
-    """What was measured on a sample of 1 / factor of the text."""
+def estimate(recipe: Recipe, num_workers: int) -> list[str]:
+    """Makes a shard of a sample of a recipe's text and measures it.
 
-    factor: float
-    file_bytes: int
-    totals: dict[str, int]
-    records: int
-    shard_bytes: int
-    work_dir_bytes: int
-    seconds: float
-
-    def lines(self, num_workers: int) -> list[str]:
-        """Returns the estimate for all of the text, as lines."""
-        times = self.factor
-        totals = {**self.totals, "tokens": self.totals["pieces"]}
-        totals["records"] = self.records
-        counted = ("documents", "sentences", "tokens", "instances", "records")
-        duration = progress.duration(self.seconds * times / num_workers)
-        shown = {
-            "text": progress.size(self.file_bytes),
-            "sampled": f"{100 / times:.3g} %",
-            **{name: f"{totals[name] * times:,.0f}" for name in counted},
-            "bytes of shards": progress.size(self.shard_bytes * times),
-            "bytes while working": progress.size(self.work_dir_bytes * times),
-            "time": f"{duration}, {num_workers} worker(s)",
-        }
-        return [f"{name:22}{value}" for name, value in shown.items()]
-
-
-def estimate(recipe: Recipe) -> Estimate:
-    """Makes a shard of a sample of a recipe's text and measures it."""
+    Returns:
+      Lines about all of the text.
+    """
     sizes = [file_system.size(path) for path in recipe.input_files]
     # Documents that the sampling cuts off must not be joined.
     blocks = [x._replace(data=x.data + b"\n\n") for x in _sample(recipe)]
@@ -78,23 +52,29 @@ def estimate(recipe: Recipe) -> Estimate:
             blocks=blocks,
         )
         seconds = time.monotonic() - begin
-    shard_bytes = written.shards[0].bytes
-    return Estimate(
-        factor=sum(sizes) / sample_bytes,
-        file_bytes=sum(sizes),
-        totals=written.totals,
-        records=written.record_count,
-        shard_bytes=shard_bytes,
-        # The token store, the tables and a shard: its slices are removed after
-        # they are joined.
-        work_dir_bytes=(
-            written.totals["pieces"] * recipe.token_dtype.itemsize
-            + written.totals["sentences"] * 8
-            + written.totals["instances"] * instances.INSTANCE.itemsize
-            + shard_bytes // len(recipe.output_files)
-        ),
-        seconds=seconds,
+    text_bytes, shard_bytes = sum(sizes), written.shards[0].bytes
+    # The token store, the tables and a shard: its slices are removed after they
+    # are joined.
+    work_dir_bytes = (
+        written.totals["pieces"] * recipe.token_dtype.itemsize
+        + written.totals["sentences"] * 8
+        + written.totals["instances"] * instances.INSTANCE.itemsize
+        + shard_bytes // len(recipe.output_files)
     )
+    times = text_bytes / sample_bytes
+    totals = {**written.totals, "tokens": written.totals["pieces"]}
+    totals["records"] = written.record_count
+    counted = ("documents", "sentences", "tokens", "instances", "records")
+    duration = progress.duration(seconds * times / num_workers)
+    shown = {
+        "text": progress.size(text_bytes),
+        "sampled": f"{100 / times:.3g} %",
+        **{name: f"{totals[name] * times:,.0f}" for name in counted},
+        "bytes of shards": progress.size(shard_bytes * times),
+        "bytes while working": progress.size(work_dir_bytes * times),
+        "time": f"{duration}, {num_workers} worker(s)",
+    }
+    return [f"{name:22}{value}" for name, value in shown.items()]
 
 
 def _sample(recipe: Recipe) -> Iterator[text_files.Block]:

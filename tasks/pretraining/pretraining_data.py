@@ -460,17 +460,3 @@ def baseline(
     if "masked_lm_loss" in metrics:
         metrics["masked_lm_perplexity"] = math.exp(metrics["masked_lm_loss"])
     return metrics
-
-
-def baseline_on(
-    patterns: str, max_seq_length: int, max_predictions_per_seq: int
-) -> dict[str, float]:
-    """Returns the metrics of `baseline` on shards.
-
-    `patterns` are comma-separated paths or globs.
-    """
-    paths = _find_files(patterns, "input_file")
-    record_schema = manifest.record_schema(
-        paths, max_seq_length, max_predictions_per_seq
-    )
-    return baseline(ShardSet(paths=paths, schema=record_schema, counts=[]))

@@ -43,10 +43,8 @@ def test_what_is_read_has_the_types_and_the_values_of_the_file(tmp_path):
     found = metadata.read(path, Whole)
     assert found == Whole([Part("x")], score=1)
     assert json.dumps(found.score) == "1"
-    assert metadata.read_object(path, Whole)["other"] == 3
     nowhere = str(tmp_path / "b.json")
     assert metadata.read_if_present(nowhere, Whole) is None
-    assert metadata.read_object(nowhere, Whole) is None
     with pytest.raises(OSError):
         metadata.read(nowhere, Whole)
 

@@ -15,21 +15,33 @@ from weights import kinds
 EXAMPLES = {
     "classification": (
         ["the cat", "the cat ||| sat on the mat"],
-        r"(bad|good|so-so) 0\.\d{3}  the cat$",
+        r"the cat\n    Classification\(label='(bad|good|so-so)', score=0\.\d",
     ),
-    "regression": (["the cat ||| dogs"], r"-?\d+\.\d{3}  the cat \|\|\| dogs"),
-    "multilabel": (["the cat"], r"    so-so 0\.\d{3}"),
-    "multiple_choice": (["the cat", "sat", "lives"], r"\* 0\.\d{3}  the cat "),
+    "regression": (
+        ["the cat ||| dogs"],
+        r"\('the cat', 'dogs'\)\n    -?\d+\.\d+$",
+    ),
+    "multilabel": (["the cat"], r"    Labels\(labels=\[.*'so-so': 0\.\d+"),
+    "multiple_choice": (
+        ["the cat", "sat", "lives"],
+        r"\('the cat', \['sat', 'lives'\]\)\n    Choice\(choice=[01], ",
+    ),
     "question_answering": (
         ["Mary lives in Paris.", "Who lives?"],
-        r"Who lives\?  .+  [01]\.\d{3}",
+        r"\('Who lives\?', 'Mary .*'\)\n    Answer\(answer='.+', score=[01]\.",
     ),
     "token_classification": (
         ["Mary lives in Paris. The cat sat on the mat."],
-        r"    (PER|LOC) 0\.\d{3}  \S.* \[\d+, \d+\)",
+        r"    Entity\(text='\S.*', type='(PER|LOC)', score=0\.\d+, start=\d",
     ),
-    "fill_mask": (["the [MASK] sat"], r"   (\S+ 0\.\d{3}  ){4}\S+ 0\.\d{3}"),
-    "sentence_embedding": (["the cat", "dogs"], r" 1\.000 +-?0\.\d{3}  the"),
+    "fill_mask": (
+        ["the [MASK] sat"],
+        r"    \[(Word\(word='\S+', probability=0\.\d+\)(, |\]$)){5}",
+    ),
+    "sentence_embedding": (
+        ["the cat", "dogs"],
+        r"the cat\n    \[1\. +-?0\.\d+",
+    ),
 }
 
 
@@ -58,8 +70,6 @@ def test_an_example_prints_predictions(task, tiny_models, run, capsys):
     assert re.search(expected, capsys.readouterr().out, re.MULTILINE)
 
 
-def test_every_task_has_an_example(path):
-    found = [show.__name__ for show in runpy.run_path(path)["TASKS"]]
-    assert set(found) == set(EXAMPLES)
-    assert found == list(predictors.PREDICTORS)
-    assert set(found) == kinds.ARCHITECTURES.keys()
+def test_every_task_is_tried():
+    assert list(EXAMPLES) == list(predictors.PREDICTORS)
+    assert EXAMPLES.keys() == kinds.ARCHITECTURES.keys()

@@ -12,7 +12,7 @@ import exports
 import pytest
 
 import serve
-from foundation import errors
+from foundation import config_flags, errors
 from serving import tensorflow_engine
 
 pytest.importorskip("onnx")
@@ -43,7 +43,7 @@ def test_the_flag_chooses_the_engine(monkeypatch):
     monkeypatch.setattr(tensorflow_engine, "set_threads", threads.append)
     for given in ({"threads_per_batch": 3}, {}):
         monkeypatch.setattr(os, "cpu_count", lambda: 16)
-        config = serve.ServeConfig(models="m", **given)
+        config = config_flags.build(serve.ServeConfig, models="m", **given)
         assert serve._engine(config) is tensorflow_engine.ENGINE
     assert threads == [3, 4]
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
@@ -57,9 +57,9 @@ import sys
 import serve
 from serving import onnx_engine, servable
 config = serve.ServeConfig(models=sys.argv[1], engine="onnxruntime")
-servables = servable.open_all(config.models, serve._engine(config))
-for model in servables.values():
-    model.warm_up()
+engine = serve._engine(config)
+for path in config.models.split(","):
+    servable.load("m", path, engine).warm_up()
 for name in ("tensorflow", "keras", "torch"):
     assert name not in sys.modules, name
 """

@@ -13,12 +13,18 @@ import pytest
 import tensorflow as tf
 
 from foundation import errors
-from serving import servable, served_model, tensorflow_engine
+from serving import (
+    servable,
+    served_directories,
+    served_model,
+    tensorflow_engine,
+)
 from tests.serving import toy_models
 
 # The threads of batches run until the process ends.
 pytestmark = pytest.mark.last
-SETTINGS = servable.Batching(max_batch_size=8)
+ALL_CORES = servable.Batching(threads_per_batch=0)
+SETTINGS = servable.Batching(max_batch_size=8, threads_per_batch=0)
 
 
 def texts(*values):
@@ -27,18 +33,29 @@ def texts(*values):
     return {"text": array}
 
 
-def load(path, batching=servable.DEFAULTS):
+def load(path, batching=ALL_CORES):
     return servable.load("x", str(path), tensorflow_engine.ENGINE, batching)
 
 
-def open_all(models, batching=servable.DEFAULTS):
-    return servable.open_all(models, tensorflow_engine.ENGINE, batching)
+def open_all(models):
+    directories = served_directories.by_name(models)
+    return {name: load(path) for name, path in directories.items()}
 
 
 def one_thread_for_each(concurrent, monkeypatch, max_batch_size):
     """Returns settings that compute some batches at the same time."""
     monkeypatch.setattr(os, "cpu_count", lambda: concurrent)
     return servable.Batching(max_batch_size=max_batch_size, threads_per_batch=1)
+
+
+@pytest.mark.parametrize(
+    "given, cores, threads", [(None, 1, 1), (None, 8, 2), (0, 8, 0), (3, 8, 3)]
+)
+def test_a_batch_is_computed_by_a_quarter_of_the_cores(
+    monkeypatch, given, cores, threads
+):
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert servable.Batching(threads_per_batch=given).threads == threads
 
 
 async def call(model, inputs):
@@ -121,7 +138,7 @@ def test_batches_grow_while_others_are_computed(monkeypatch, concurrent, most):
 
 def test_a_request_that_is_given_up_is_not_computed():
     counting = Counting()
-    model = servable.Servable("x", counting)
+    model = servable.Servable("x", counting, ALL_CORES)
 
     async def main():
         first = asyncio.create_task(call(model, texts("a")))

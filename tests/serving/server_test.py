@@ -24,14 +24,19 @@ LIMITS = server.Limits(
     request_timeout=600,  # Enough beside any other load of the machine.
     max_pending_requests=3,
 )
+ALL_CORES = servable.Batching(threads_per_batch=0)
 SHORT = dataclasses.replace(LIMITS, request_timeout=2)
 NAMES = ("classification", "tagging", "embedding", "multiple_choice", "numbers")
 
 
 @pytest.fixture(scope="module")
 def servables(toys):
-    models = ",".join(str(toys / name) for name in NAMES)
-    opened = servable.open_all(models, tensorflow_engine.ENGINE)
+    opened = {
+        name: servable.load(
+            name, str(toys / name), tensorflow_engine.ENGINE, ALL_CORES
+        )
+        for name in NAMES
+    }
     for model in opened.values():
         model.warm_up()
     return opened
@@ -333,7 +338,7 @@ def test_slow_and_too_many_requests_are_refused(servables):
         return statuses, (await client.post(path, json=request)).status
 
     statuses, later = run(
-        {"slow": servable.Servable("slow", model)}, use, SHORT
+        {"slow": servable.Servable("slow", model, ALL_CORES)}, use, SHORT
     )
     # 503: too many at the same time; 504: not answered in time.
     assert statuses == [503, 503, 504, 504, 504]
@@ -400,5 +405,7 @@ def test_the_page_is_complete_and_names_the_models(servables):
 def test_names_in_the_page_are_escaped(servables):
     model = Waiting(servables["embedding"].model)
     model.task = "</script><script>alert(1)"
-    status, text = get({"slow": servable.Servable("slow", model)}, "/")
+    status, text = get(
+        {"slow": servable.Servable("slow", model, ALL_CORES)}, "/"
+    )
     assert status == 200 and "<script>alert" not in text

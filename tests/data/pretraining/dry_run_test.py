@@ -26,13 +26,18 @@ def test_the_estimate_is_near_what_the_job_makes(recipe, tmp_path, suffix):
     recipe = recipes.recipe_for(
         recipe.input_files, tmp_path / "out", suffix=suffix
     )
-    estimate = dry_run.estimate(recipe)
+    lines = dry_run.estimate(recipe, num_workers=3)
     assert not list((tmp_path / "out").iterdir())
-    assert 1 < estimate.factor < 2
+    shown = {line[:22].rstrip(): line[22:] for line in lines}
+    assert 50 < float(shown["sampled"].removesuffix(" %")) < 100
     made = recipes.make(recipe)
-    for name in ("documents", "sentences", "pieces", "instances"):
-        expected = pytest.approx(made.totals[name], rel=0.1)
-        assert estimate.totals[name] * estimate.factor == expected, name
+    totals = {**made.totals, "tokens": made.totals["pieces"]}
+    totals["records"] = made.record_count
+    for name in ("documents", "sentences", "tokens", "instances", "records"):
+        estimated = int(shown[name].replace(",", ""))
+        assert estimated == pytest.approx(totals[name], rel=0.1), name
+    number, unit = shown["bytes of shards"].split()
+    estimated = float(number) * {"B": 1, "kB": 1e3, "MB": 1e6}[unit]
     size = sum(shard.bytes for shard in made.shards)
-    assert estimate.shard_bytes * estimate.factor == pytest.approx(size, 0.1)
-    assert estimate.seconds > 0
+    assert estimated == pytest.approx(size, 0.1)
+    assert shown["time"].endswith("seconds, 3 worker(s)")

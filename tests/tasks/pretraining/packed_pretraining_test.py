@@ -181,7 +181,7 @@ def test_packed_shards_are_recognized(shard, packed):
     count = len(packed["input_ids"])
     for name, values in packed.items():
         np.testing.assert_array_equal(batch[name][:count], values, name)
-    floor = pretraining_data.baseline_on(shard, LENGTH, PREDICTIONS)
+    floor = pretraining_data.baseline(found)
     fraction = packed["next_sentence_labels"].sum() / 20  # Of the instances.
     expected = max(fraction, 1 - fraction)
     assert floor["next_sentence_accuracy"] == pytest.approx(expected)
