@@ -48,16 +48,6 @@ def one_thread_for_each(concurrent, monkeypatch, max_batch_size):
     return servable.Batching(max_batch_size=max_batch_size, threads_per_batch=1)
 
 
-@pytest.mark.parametrize(
-    "given, cores, threads", [(None, 1, 1), (None, 8, 2), (0, 8, 0), (3, 8, 3)]
-)
-def test_a_batch_is_computed_by_a_quarter_of_the_cores(
-    monkeypatch, given, cores, threads
-):
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    assert servable.Batching(threads_per_batch=given).threads == threads
-
-
 async def call(model, inputs):
     parts = model.split(inputs)
     return await model.predict(served_model.DEFAULT_SIGNATURE, parts)

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import test_utils
 
 from foundation import errors
-from serving import servable, server, tensorflow_engine
+from serving import servable, served_directories, server, tensorflow_engine
 
 # The threads of batches run until the process ends.
 pytestmark = pytest.mark.last
@@ -141,8 +141,11 @@ def test_an_earlier_version_is_served_as_its_refusal_says(toys, tmp_path):
         shutil.copytree(toys / name, tmp_path / str(version))
 
     def opened(models):
-        models = models.replace("DIR", str(tmp_path))
-        return servable.open_all(models, tensorflow_engine.ENGINE)
+        named = served_directories.by_name(models.replace("DIR", str(tmp_path)))
+        return {
+            name: servable.load(name, path, tensorflow_engine.ENGINE, ALL_CORES)
+            for name, path in named.items()
+        }
 
     _, line = get(opened("now=DIR"), "/v1/models/now/versions/1")
     both = opened(re.search(r"--models=([^ ]+) ", line)[1])
