@@ -209,11 +209,6 @@ def test_a_set_is_divided_by_its_texts():
 GOLDEN = ["text 4", "text 9", "text 13", "text 25"]
 
 
-def test_too_few_texts_are_not_divided():
-    with pytest.raises(errors.InputError, match="1 different text"):
-        divided(["a", "A"], 0.5, 1)
-
-
 def test_released_files_are_found_in_folders_and_compressed(tmp_path):
     (tmp_path / "MNLI").mkdir()
     path = tmp_path / "MNLI" / "dev_matched.tsv.gz"
