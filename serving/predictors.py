@@ -654,9 +654,8 @@ class _SentenceEmbedding(Predictor):
         from serving import heads
 
         options, config = opened.options, opened.start.config
-        (layer,) = extraction.parse_layers(
-            str(options.layer), config, name="--layer"
-        )
+        layer = options.layer
+        extraction.check_layers([layer], config, "layer")
         modules = sentence_modules.open_modules(
             opened.source.folder,
             pooling=options.pooling,

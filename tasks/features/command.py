@@ -37,11 +37,8 @@ def extract(flags: ExtractFlags) -> None:
         normalize=flags.normalize,
         max_seq_length=flags.max_seq_length,
     )
-    layers = extraction.parse_layers(
-        flags.layers or ("-1" if modules.is_pooled else "-1,-2,-3,-4"),
-        model.config,
-        name="--layers" if flags.layers else "the default --layers",
-    )
+    layers = flags.layers or ((-1,) if modules.is_pooled else (-1, -2, -3, -4))
+    extraction.check_layers(layers, model.config)
     max_seq_length = min(
         modules.max_seq_length or _USUAL_LENGTH,
         model.config.max_position_embeddings,

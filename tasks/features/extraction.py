@@ -61,30 +61,17 @@ def read(lines: text_files.Lines) -> tasks.Examples:
     return tasks.Examples(lines.name, texts)
 
 
-def parse_layers(
-    text: str, config: BertConfig, *, name: str = "--layers"
-) -> list[int]:
-    """Parses the value of --layers, or of the flag or key `name`.
-
-    Raises:
-      InputError: the model has no such layer, or one occurs twice.
-    """
+def check_layers(
+    layers: Sequence[int], config: BertConfig, flag: str = "layers"
+) -> None:
+    """Raises InputError if the model lacks one of the layers."""
     count = config.num_hidden_layers
-    try:
-        layers = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise errors.InputError(
-            f"{name}={text}: must be whole numbers, with commas"
-        ) from None
     for layer in layers:
         if not -count <= layer < count:
             raise errors.InputError(
-                f"{name}={text}: the model has {count} layers, "
-                f"{-count} to {count - 1}, but not {layer}"
+                f"--{flag}: the model has {count} layers, {-count} to "
+                f"{count - 1}, but not {layer}"
             )
-    if len(set(layers)) < len(layers):
-        raise errors.InputError(f"{name}={text}: one occurs twice")
-    return layers
 
 
 class Extraction(tasks.Task):

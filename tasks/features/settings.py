@@ -34,7 +34,7 @@ class ExtractFlags:
         "trained, else true if the vocabulary has no capitals.",
         None,
     )
-    layers: str | None = field(
+    layers: tuple[int, ...] | None = field(
         "Numbers of layers, separated by commas; -1 is the last. By default "
         "-1,-2,-3,-4, with --pooling -1.",
         None,
