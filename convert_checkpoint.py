@@ -26,16 +26,6 @@ from typing import Literal
 from foundation import config_flags, file_system
 
 field = config_flags.field
-# Flags that only make sense with --output.
-_OPERATIONS = (
-    "output_format",
-    "bert_config_file",
-    "do_lower_case",
-    "drop_heads",
-    "slim",
-    "new_words_file",
-    "max_position_embeddings",
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,62 +38,57 @@ class ConversionConfig:
         "What to write: model_directory, which transformers loads, or tf1, "
         "which google-research/bert loads.",
         "model_directory",
+        needs="output",
     )
     list: bool = field("Whether to list names, shapes and sizes.", False)
     check: str | None = field("Another checkpoint to compare with.", None)
     tolerance: float = field(
-        "Largest absolute difference of weights that --check accepts.", 0.0
+        "Largest absolute difference of weights that --check accepts.",
+        0.0,
+        at_least=0,
+        needs="check",
     )
     bert_config_file: str | None = field(
-        "The hyperparameters, if there is no config beside the input.", None
+        "The hyperparameters, if there is no config beside the input.",
+        None,
+        needs="output",
     )
     do_lower_case: bool | None = field(
         "Whether the tokenizer lower-cases; by default as in the files beside "
         "the input.",
         None,
+        needs="output",
     )
     drop_heads: bool = field(
-        "Whether to write the encoder and the pooler only.", False
+        "Whether to write the encoder and the pooler only.",
+        False,
+        needs="output",
     )
     slim: bool = field(
-        "Whether to leave out optimizer slots; only tf1 can keep them.", True
+        "Whether to leave out optimizer slots; only tf1 can keep them.",
+        True,
+        needs="output output_format=tf1",
     )
     new_words_file: str | None = field(
         "Words to add to the vocabulary, one a line, also .gz, .bz2, .zst.",
         None,
+        needs="output slim",
     )
     new_words_at: Literal["unused", "end"] = field(
         "Where to add them: unused replaces [unusedN] first, end appends.",
         "unused",
+        needs="new_words_file",
     )
     max_position_embeddings: int | None = field(
         "New, larger number of positions; their embeddings are interpolated.",
         None,
+        needs="output slim",
     )
 
     def __post_init__(self):
-        """Refuses flags that contradict each other or have no effect."""
+        """Refuses a command that does nothing."""
         if self.output is None and self.check is None and not self.list:
             raise ValueError("--output, --check or --list must be given")
-        needed_flags = {"tolerance": "check", "new_words_at": "new_words_file"}
-        needed_flags |= dict.fromkeys(_OPERATIONS, "output")
-        given_flags = config_flags.given(self)
-        for name in given_flags:
-            if (
-                name in needed_flags
-                and getattr(self, needed_flags[name]) is None
-            ):
-                flag = "noslim" if name == "slim" else name
-                raise ValueError(f"--{flag} needs --{needed_flags[name]}")
-        if not self.slim and self.output_format != "tf1":
-            raise ValueError("--noslim needs --output_format=tf1")
-        for name in ("new_words_file", "max_position_embeddings"):
-            if not self.slim and name in given_flags:
-                raise ValueError(
-                    f"--noslim: optimizer slots do not fit --{name}"
-                )
-        if not self.tolerance >= 0:
-            raise ValueError(f"--tolerance={self.tolerance}: must be 0 or more")
 
 
 def main(config: ConversionConfig) -> int:

@@ -48,10 +48,15 @@ class PretrainingDataConfig:
         "Instead of output_file: PREFIX-00000-of-00008.tfrecord, ...", None
     )
     num_shards: int = field(
-        "Number of shards of --output_prefix.", 8, at_least=1
+        "Number of shards of --output_prefix.",
+        8,
+        at_least=1,
+        needs="output_prefix",
     )
     gzip_compress: bool = field(
-        "Compress the shards of --output_prefix.", False
+        "Compress the shards of --output_prefix.",
+        False,
+        needs="output_prefix",
     )
     settings: Settings = group(Settings)
     num_workers: int | None = field(
@@ -64,7 +69,9 @@ class PretrainingDataConfig:
         None,
     )
     beam_options: str = field(
-        "Options of Beam, in quotes: '--direct_num_workers=8 ...'.", ""
+        "Options of Beam, in quotes: '--direct_num_workers=8 ...'.",
+        "",
+        needs="beam_runner",
     )
     dry_run: bool = field(
         "Only estimate instances, bytes and time, from a sample.", False
@@ -87,19 +94,8 @@ class PretrainingDataConfig:
             raise ValueError(
                 "--output_file or --output_prefix: give one of them"
             )
-        given_flags = {*config_flags.given(self)}
-        unused = {"num_shards", "gzip_compress"} & given_flags
-        if self.output_file is not None and unused:
-            raise ValueError(
-                f"--{', --'.join(sorted(unused))}: not with --output_file, "
-                "which names every shard; give --output_prefix"
-            )
-        if "instances_per_row" in given_flags and not self.settings.packing:
-            raise ValueError("--instances_per_row: needs --pack_sequences")
         _check_shard_names(self)
         _check_work_dir(self)
-        if self.beam_options and self.beam_runner is None:
-            raise ValueError("--beam_options: needs --beam_runner")
 
     @property
     def shard_paths(self) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class FillMaskFlags:
         "are printed.",
         None,
     )
-    top_k: int = field("Number of tokens to show for each mask.", 5)
+    top_k: int = field("Number of tokens to show for each mask.", 5, at_least=1)
 
     def __post_init__(self):
         """Refuses two sources of text at once."""
@@ -48,8 +48,6 @@ class FillMaskFlags:
             raise ValueError("--text and --input_file exclude each other")
         if self.output_file is not None and self.input_file in (None, "-"):
             raise ValueError("--output_file needs a file in --input_file")
-        if self.top_k < 1:
-            raise ValueError(f"--top_k={self.top_k}: must be at least 1")
 
 
 def main(flags: FillMaskFlags) -> int:

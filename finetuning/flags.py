@@ -69,12 +69,14 @@ class Distillation:
         None,
         affects="result",
         is_path=True,
+        needs="do_train",
     )
     distillation_temperature: float = field(
         "Divides the logits of both models before they are compared.",
         2.0,
         affects="result",
         above=0,
+        needs="teacher_dir",
     )
     distillation_weight: float = field(
         "Weight of the teacher's targets in the loss; the labels have the "
@@ -83,13 +85,8 @@ class Distillation:
         affects="result",
         at_least=0,
         at_most=1,
+        needs="teacher_dir",
     )
-
-    def __post_init__(self):
-        """Refuses flags without effect."""
-        for name in config_flags.given(self):
-            if self.teacher_dir is None:
-                raise ValueError(f"--{name} needs --teacher_dir")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,6 +157,7 @@ class FinetuningFlags(RunFlags):
         0,
         affects="result",
         at_least=0,
+        needs="eval_every_steps",
     )
     predict_batch_size: int = field(
         "Examples per prediction batch, over all replicas.", 8, at_least=1
@@ -184,6 +182,7 @@ class FinetuningFlags(RunFlags):
         None,
         affects="result",
         at_least=0,
+        needs="do_train",
     )
     bilstm_size: int | None = field(
         "Units in each direction of a BiLSTM between encoder and head, as in "
@@ -200,18 +199,8 @@ class FinetuningFlags(RunFlags):
     def __post_init__(self):
         """Refuses contradictory flags."""
         super().__post_init__()
-        if self.early_stopping_patience and not self.eval_every_steps:
-            raise ValueError(
-                "--early_stopping_patience needs --eval_every_steps"
-            )
-        needs_training = {
-            "a grid of runs": self.is_grid,
-            "--teacher_dir": self.distillation.teacher_dir,
-            "--init_layers": self.init_layers,
-        }
-        for name, value in needs_training.items():
-            if value and not self.do_train:
-                raise ValueError(f"{name} needs --do_train")
+        if self.is_grid and not self.do_train:
+            raise ValueError("a grid of runs needs --do_train")
         if self.init_layers is not None and self.initial_weights is None:
             raise ValueError("--init_layers needs --init_checkpoint")
 

@@ -44,7 +44,7 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 import msgspec
@@ -70,7 +70,6 @@ Effect = Literal["records", "evaluation", "result", "execution", "nothing"]
 _Config = TypeVar("_Config", bound="DataclassInstance")
 # Attribute of a config: the names of the flags that `build` was given.
 _CHOSEN = "_chosen_flags"
-_HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull")
 _TYPES = {
     bool: "True or False",
     int: "a whole number",
@@ -98,6 +97,7 @@ def field(
     extendable: bool = False,
     is_path: bool = False,
     remembered: bool = False,
+    needs: str = "",
     **bounds: float,
 ) -> Any:
     """Declares one flag.
@@ -111,6 +111,8 @@ def field(
       is_path: whether its value is a path, of which all spellings are the same.
       remembered: whether later commands with the model have the value of its
         training unless they are given another.
+      needs: flags without which this one has no effect, as in "do_train" or
+        "output output_format=tf1".
       **bounds: at_least, above, at_most or below -> number; of each element
         of a list.
     """
@@ -120,6 +122,7 @@ def field(
         "extendable": extendable,
         "is_path": is_path,
         "remembered": remembered,
+        "needs": needs,
         "bounds": bounds,
     }
     return dataclasses.field(default=default, metadata=metadata)
@@ -152,7 +155,8 @@ class Flag:
       kind: the type of its values; of a list, that of its elements.
       is_list: whether the value is a tuple, on the command line with commas.
       default: the value without the flag; REQUIRED if there is none.
-      help, affects, extendable, is_path, remembered, bounds: see `field`.
+      help, affects, extendable, is_path, remembered, needs, bounds: see
+        `field`.
       owner: the class that declares the flag.
     """
 
@@ -165,6 +169,7 @@ class Flag:
     extendable: bool
     is_path: bool
     remembered: bool
+    needs: str
     bounds: Mapping[str, float]
     owner: type
 
@@ -272,13 +277,20 @@ def build(config_class: type[_Config], **values: Any) -> _Config:
       **values: flag -> value; other flags have their defaults.
 
     Raises:
-      InputError: a value is out of bounds, or the class refuses it; the line
-        names the flag.
+      InputError: a value is out of bounds, a flag lacks another that it needs,
+        or the class refuses it; the line names the flag.
     """
     declared = flags_of(config_class)
     try:
         parsed = {name: declared[name].parse(x) for name, x in values.items()}
         config = _construct(config_class, parsed)
+        for name, value in given(config).items():
+            for needed in declared[name].needs.split():
+                other, _, wanted = needed.partition("=")
+                found = flat_values(config)[other]
+                if not found or wanted not in ("", str(found)):
+                    shown = f"no{name}" if value is False else name
+                    raise ValueError(f"--{shown} needs --{needed}")
     except ValueError as error:
         raise errors.InputError(str(error)) from error
     object.__setattr__(config, _CHOSEN, frozenset(values))
@@ -301,13 +313,20 @@ def _construct(
 
 def replace_unchecked(config: _Config, **values: Any) -> _Config:
     """Returns a config with other values, without the checks of given flags."""
-    changed = copy.copy(config)
-    for f in dataclasses.fields(config):
-        value = values.get(f.name, getattr(config, f.name))
-        if "group" in f.metadata:
-            value = replace_unchecked(value, **values)
-        object.__setattr__(changed, f.name, value)
+    changed = copy.deepcopy(config)
+    for owner, name in _owners(changed):
+        if name in values:
+            object.__setattr__(owner, name, values[name])
     return changed
+
+
+def _owners(config: Any) -> Iterator[tuple[Any, str]]:
+    """Yields each flag with the config, or the group in it, that has it."""
+    for f in dataclasses.fields(config):
+        if "group" in f.metadata:
+            yield from _owners(getattr(config, f.name))
+        else:
+            yield config, f.name
 
 
 def as_text(value: Any) -> Any:
@@ -319,12 +338,8 @@ def as_text(value: Any) -> Any:
 
 def flat_values(config: Any) -> dict[str, Any]:
     """Returns flag -> JSON value, those of groups included."""
-    values: dict[str, Any] = {}
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        is_group = "group" in f.metadata
-        values |= flat_values(value) if is_group else {f.name: as_text(value)}
-    return values
+    owners = _owners(config)
+    return {name: as_text(getattr(owner, name)) for owner, name in owners}
 
 
 def given(config: "DataclassInstance") -> dict[str, Any]:
@@ -423,7 +438,17 @@ def run(
     except KeyboardInterrupt:
         code, message = 130, "interrupted"
     except Exception as error:
-        if not _is_file_error(error):
+        tf = sys.modules.get("tensorflow")
+        # The checkpoint readers raise these for the user's files.
+        kinds = tf and (
+            tf.errors.NotFoundError,
+            tf.errors.PermissionDeniedError,
+        )
+        if (
+            errors.system_number(error) is None
+            and not isinstance(error, kinds or ())
+            and not any(text in str(error) for text in _FILE_TEXTS)
+        ):
             raise
         code, message = 2, errors.reason(error)
     if message:
@@ -432,18 +457,6 @@ def run(
         sys.stderr.write(f"{program}: {errors.one_line(message)}\n")
     if code:
         sys.exit(code)
-
-
-def _is_file_error(error: Exception) -> bool:
-    """Returns whether a file, a disk or the memory of the user is the cause."""
-    tf = sys.modules.get("tensorflow")
-    # The checkpoint readers raise these for the user's files.
-    kinds = tf and (tf.errors.NotFoundError, tf.errors.PermissionDeniedError)
-    return (
-        errors.system_number(error) is not None
-        or isinstance(error, kinds or ())
-        or any(text in str(error) for text in _FILE_TEXTS)
-    )
 
 
 def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
@@ -457,7 +470,7 @@ def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
         if logging_flag.name not in values:
             values[logging_flag.name] = logging_flag
             values.register_flag_by_module("absl.logging", logging_flag)
-    if any(argument in _HELP for argument in argv[1:]):
+    if {"--help", "-help", "-h", "--helpshort", "--helpfull"} & {*argv[1:]}:
         _print_help(config_class)
     try:
         rest = values([*argv])

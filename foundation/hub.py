@@ -40,8 +40,6 @@ _WEIGHTS = (
     ["tf_model.h5"],
     ["pytorch_model.bin"],
 )
-# What is needed; the Hub has the weights in other forms, too.
-_DOWNLOADED = "config.json vocab.txt tokenizer_config.json model.safetensors"
 
 
 def local(path: str) -> str:
@@ -52,8 +50,7 @@ def local(path: str) -> str:
     Raises:
       InputError: there is no such model, the network or the package fails.
     """
-    is_name = path.startswith(SCHEME)
-    return _download(path.rstrip("/")) if is_name else path
+    return _download(path.rstrip("/")) if path.startswith(SCHEME) else path
 
 
 def hint(path: str) -> str:
@@ -63,11 +60,12 @@ def hint(path: str) -> str:
     """
     if not re.fullmatch(_NAME, path) or path.endswith(".ckpt"):
         return ""
+    # What is needed; the Hub has the weights in other forms, too.
     return (
         f"; a model on the Hugging Face Hub is {SCHEME}{path} (needs the "
         "package huggingface_hub), or is downloaded first: "
-        f"hf download {path} {_DOWNLOADED} --local-dir "
-        f"{os.path.basename(path)}"
+        f"hf download {path} config.json vocab.txt tokenizer_config.json "
+        f"model.safetensors --local-dir {os.path.basename(path)}"
     )
 
 

@@ -6,6 +6,7 @@ python -m pytest tests/documentation_test.py
 import importlib
 import pathlib
 import re
+from collections.abc import Mapping
 
 import pytest
 
@@ -63,12 +64,24 @@ def test_commands_have_the_flags_that_are_shown(page):
         if "argparse" in path.read_text():
             known = set(re.findall(r'"--(\w+)"', path.read_text()))
         else:
-            known = _flags(path)
+            known = {*_flags(path)}
         for flag in re.findall(r"(?<!\S)--(\w+)", arguments):
             assert flag in known | {"flagfile"}, (script, flag)
 
 
-def _flags(path: pathlib.Path) -> set[str]:
+def test_what_a_flag_needs_is_a_flag_of_the_command():
+    found = 0
+    for path in ROOT.glob("*.py"):
+        if "config_flags.run(" in path.read_text():
+            flags = _flags(path)
+            for flag in flags.values():
+                for needed in flag.needs.split():
+                    assert needed.partition("=")[0] in flags, flag.name
+                    found += 1
+    assert found > 20
+
+
+def _flags(path: pathlib.Path) -> Mapping[str, config_flags.Flag]:
     """Returns the flags of a command, the fields of its configuration."""
     (name,) = re.findall(
         r"    config_flags\.run\((\w+), main", path.read_text()
@@ -76,7 +89,7 @@ def _flags(path: pathlib.Path) -> set[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(path.parent))
         module = importlib.import_module(path.stem)
-    return set(config_flags.flags_of(getattr(module, name)))
+    return config_flags.flags_of(getattr(module, name))
 
 
 def test_the_python_example_of_the_readme_prints_words(capsys):

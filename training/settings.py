@@ -17,10 +17,6 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Strategy = Literal[
     "auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"
 ]
-# Flag -> the flag and its value without which it has no effect.
-_NEEDED = {
-    "bias_correction": ("optimizer", "adamw"),
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,6 +97,7 @@ class Optimizer:
     bias_correction: bool = affects_result(
         "Correct the bias of AdamW's moments; google-research/bert does not.",
         False,
+        needs="optimizer=adamw",
     )
     clip_norm: float = affects_result(
         "Largest norm of the gradients of a step; 0 for no limit.",
@@ -113,13 +110,6 @@ class Optimizer:
         None,
         at_least=0,
     )
-
-    def __post_init__(self):
-        """Refuses flags without effect."""
-        given_flags = config_flags.given(self)
-        for name, (other, value) in _NEEDED.items():
-            if name in given_flags and getattr(self, other) != value:
-                raise ValueError(f"--{name} needs --{other}={value}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

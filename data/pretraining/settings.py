@@ -63,6 +63,7 @@ class Settings:
         "after it, or what is between white space, for Chinese text that a "
         "segmenter has divided.",
         "vocabulary",
+        needs="do_whole_word_mask",
     )
     dupe_factor: int = field(
         "Passes over the text, each with other masks.", 10, at_least=1
@@ -81,14 +82,11 @@ class Settings:
         "Maximum number of instances in a record, with --pack_sequences.",
         8,
         at_least=2,
+        needs="pack_sequences",
     )
 
     def __post_init__(self):
         """Refuses values that contradict each other, naming the flag."""
-        if self.words != "vocabulary" and not self.do_whole_word_mask:
-            raise ValueError(
-                f"--words={self.words}: needs --do_whole_word_mask"
-            )
         if self.mask_token_prob + self.random_token_prob > 1 + 1e-9:
             raise ValueError(
                 "--mask_token_prob and --random_token_prob: together over 1"

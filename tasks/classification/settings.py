@@ -69,6 +69,7 @@ class ClassifierFlags(flags_lib.EvaluatedFlags):
         remembered=True,
         above=0,
         below=1,
+        needs="train_file",
     )
     test_file: str | None = field(
         "Set to predict, instead of the released file in --data_dir: a file, a "
@@ -148,6 +149,7 @@ class ClassifierFlags(flags_lib.EvaluatedFlags):
         "Directory for the predictions in the format of GLUE's server; for "
         "WNLI, the most frequent label, as the paper did.",
         None,
+        needs="do_predict",
     )
 
     def __post_init__(self):
@@ -161,12 +163,8 @@ class ClassifierFlags(flags_lib.EvaluatedFlags):
             )
         if self.dev_fraction is not None and self.dev_file is not None:
             raise ValueError("--dev_fraction and --dev_file exclude each other")
-        if self.dev_fraction is not None and self.train_file is None:
-            raise ValueError("--dev_fraction needs --train_file")
         if self.doc_stride is not None and self.long_texts == "cut":
             raise ValueError("--doc_stride needs --long_texts=mean")
-        if self.glue_submission and not self.do_predict:
-            raise ValueError("--glue_submission needs --do_predict")
         if self.test_file == STANDARD_INPUT and self.glue_submission:
             raise ValueError("--glue_submission needs a --test_file with ids")
 

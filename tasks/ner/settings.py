@@ -58,6 +58,7 @@ class NerFlags(flags_lib.EvaluatedFlags):
         "glob or a folder of .txt; - reads standard input and writes standard "
         "output.",
         None,
+        needs="do_predict",
     )
     word_column: str | None = field(
         "Column of the words: a number from 0, by default 0; of .jsonl and "
@@ -91,6 +92,7 @@ class NerFlags(flags_lib.EvaluatedFlags):
         "some.",
         None,
         affects="result",
+        needs="do_train",
     )
     document_context: Literal["none", "maximal"] = field(
         "maximal: fill windows with the sentences around in the document.",
@@ -106,6 +108,7 @@ class NerFlags(flags_lib.EvaluatedFlags):
         affects="records",
         remembered=True,
         at_least=0,
+        needs="document_context=maximal",
     )
     crf: bool = field(
         "Predict sequences of tags with a CRF; stored with the model.",
@@ -154,20 +157,8 @@ class NerFlags(flags_lib.EvaluatedFlags):
         trains = self.is_frozen and self.do_train
         refused = (
             (
-                self.text_file and not self.do_predict,
-                "--text_file needs --do_predict",
-            ),
-            (
                 self.text_file == "-" and self.interactive,
                 "--interactive and --text_file=- both read standard input",
-            ),
-            (
-                self.doc_stride and not self.windows.has_context,
-                "--doc_stride needs --document_context=maximal",
-            ),
-            (
-                self.entity_types and not self.do_train,
-                "--entity_types needs --do_train",
             ),
             (
                 self.crf and self.distillation.teacher_dir,

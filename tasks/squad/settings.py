@@ -119,7 +119,11 @@ class SquadFlags(AnswerSettings, flags_lib.FinetuningFlags):
         "average.",
         None,
     )
-    question: str | None = field("A question about --context.", None)
+    question: str | None = field(
+        "A question about --context.",
+        None,
+        needs="context",
+    )
     context: str | None = field("A paragraph.", None)
     interactive: bool = field("Answer questions at a prompt.", False)
 
@@ -138,10 +142,6 @@ class SquadFlags(AnswerSettings, flags_lib.FinetuningFlags):
                 "dev" in self.splits and not self.predict_file,
                 "--predict_file is needed to predict, for ensembles, grids "
                 "and evaluations while training (--eval_every_steps)",
-            ),
-            (
-                self.question and not self.context,
-                "--question needs --context",
             ),
             (
                 self.context and not prompts,
