@@ -31,6 +31,13 @@ FIRST_FLAGS = (
 AnyFlags = TypeVar("AnyFlags", bound="FinetuningFlags")
 
 
+def refuse(*cases: tuple[Any, str]) -> None:
+    """Raises ValueError with the message of the first case that is true."""
+    for is_wrong, message in cases:
+        if is_wrong:
+            raise ValueError(message)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunFlags:
     """The flags of any training run."""
@@ -90,8 +97,8 @@ class Distillation:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningFlags(RunFlags):
-    """The flags of a task on top of a pre-trained encoder."""
+class ModelFlags:
+    """What --init_checkpoint may lack."""
 
     bert_config_file: str | None = field(
         "JSON of the model's hyperparameters, or the name of a small model "
@@ -107,6 +114,12 @@ class FinetuningFlags(RunFlags):
         "trained, else true if the vocabulary has no capitals.",
         None,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningFlags(ModelFlags, RunFlags):
+    """The flags of a task on top of a pre-trained encoder."""
+
     max_seq_length: int = field(
         "Maximum number of tokens; longer texts are cut.",
         128,
@@ -199,10 +212,16 @@ class FinetuningFlags(RunFlags):
     def __post_init__(self):
         """Refuses contradictory flags."""
         super().__post_init__()
-        if self.is_grid and not self.do_train:
-            raise ValueError("a grid of runs needs --do_train")
-        if self.init_layers is not None and self.initial_weights is None:
-            raise ValueError("--init_layers needs --init_checkpoint")
+        refuse(
+            (
+                self.is_grid and not self.do_train,
+                "a grid of runs needs --do_train",
+            ),
+            (
+                self.init_layers is not None and self.initial_weights is None,
+                "--init_layers needs --init_checkpoint",
+            ),
+        )
 
     @property
     def initial_weights(self) -> str | None:

@@ -155,18 +155,26 @@ class ClassifierFlags(flags_lib.EvaluatedFlags):
     def __post_init__(self):
         """Refuses contradictory flags."""
         super().__post_init__()
-        if self.do_train and self.task_name is None:
-            raise ValueError(
+        flags_lib.refuse(
+            (
+                self.do_train and self.task_name is None,
                 "--task_name is required with --do_train: a GLUE task such as "
                 "MRPC, or the format of your table: "
-                f"{', '.join(tables.OWN_FORMS)}"
-            )
-        if self.dev_fraction is not None and self.dev_file is not None:
-            raise ValueError("--dev_fraction and --dev_file exclude each other")
-        if self.doc_stride is not None and self.long_texts == "cut":
-            raise ValueError("--doc_stride needs --long_texts=mean")
-        if self.test_file == STANDARD_INPUT and self.glue_submission:
-            raise ValueError("--glue_submission needs a --test_file with ids")
+                f"{', '.join(tables.OWN_FORMS)}",
+            ),
+            (
+                self.dev_fraction is not None and self.dev_file is not None,
+                "--dev_fraction and --dev_file exclude each other",
+            ),
+            (
+                self.doc_stride is not None and self.long_texts == "cut",
+                "--doc_stride needs --long_texts=mean",
+            ),
+            (
+                self.test_file == STANDARD_INPUT and self.glue_submission,
+                "--glue_submission needs a --test_file with ids",
+            ),
+        )
 
     @property
     def evaluates_each_epoch(self) -> bool:

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal
 
+from finetuning import flags
 from foundation import config_flags
 from training import settings
 
@@ -10,7 +11,7 @@ field, group = config_flags.field, config_flags.group
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExtractFlags:
+class ExtractFlags(flags.ModelFlags):
     """Everything extract_features.py needs to know."""
 
     input_file: str = field(
@@ -21,19 +22,6 @@ class ExtractFlags:
         "File for the activations; - writes jsonl to standard output."
     )
     init_checkpoint: str = field("Weights: a model directory or checkpoint.")
-    bert_config_file: str | None = field(
-        "JSON of the model's hyperparameters; by default the one beside "
-        "--init_checkpoint.",
-        None,
-    )
-    vocab_file: str | None = field(
-        "Vocabulary; by default the one beside --init_checkpoint.", None
-    )
-    do_lower_case: bool | None = field(
-        "Whether to lower-case the text; by default as --init_checkpoint was "
-        "trained, else true if the vocabulary has no capitals.",
-        None,
-    )
     layers: tuple[int, ...] | None = field(
         "Numbers of layers, separated by commas; -1 is the last. By default "
         "-1,-2,-3,-4, with --pooling -1.",

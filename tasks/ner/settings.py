@@ -155,7 +155,7 @@ class NerFlags(flags_lib.EvaluatedFlags):
         excluded += ["init_layers", "freeze_layers"]
         features = f"--features={self.features}"
         trains = self.is_frozen and self.do_train
-        refused = (
+        flags_lib.refuse(
             (
                 self.text_file == "-" and self.interactive,
                 "--interactive and --text_file=- both read standard input",
@@ -188,9 +188,6 @@ class NerFlags(flags_lib.EvaluatedFlags):
                 "1e-3",
             ),
         )
-        for is_wrong, message in refused:
-            if is_wrong:
-                raise ValueError(message)
         if not self.is_frozen:
             return
         file_system.refuse_remote(

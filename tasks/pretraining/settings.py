@@ -149,7 +149,7 @@ class PretrainingFlags(flags.RunFlags):
         super().__post_init__()
         reads_all = self.max_eval_steps == 0 and self.eval_every_steps > 0
         objective = f"--objective={self.objective}"
-        refused = (
+        flags.refuse(
             (
                 not (self.do_train or self.do_eval),
                 "--do_train or --do_eval must be given",
@@ -177,9 +177,6 @@ class PretrainingFlags(flags.RunFlags):
                 for name in _OF_ONE_PHASE
             ),
         )
-        for is_wrong, message in refused:
-            if is_wrong:
-                raise ValueError(message)
 
     @property
     def phase_specs(self) -> list[PhaseSpec]:

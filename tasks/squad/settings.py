@@ -133,7 +133,7 @@ class SquadFlags(AnswerSettings, flags_lib.FinetuningFlags):
         super().__post_init__()
         prompts = bool(self.question or self.interactive)
         predicts = self.do_train or self.do_predict or prompts
-        refused = (
+        flags_lib.refuse(
             (
                 self.do_train and not self.train_file,
                 "--do_train needs --train_file",
@@ -157,9 +157,6 @@ class SquadFlags(AnswerSettings, flags_lib.FinetuningFlags):
                 "--ensemble_dirs only averages predictions of other runs",
             ),
         )
-        for is_wrong, message in refused:
-            if is_wrong:
-                raise ValueError(message)
 
     @property
     def members(self) -> Sequence[str]:
