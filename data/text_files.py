@@ -68,11 +68,6 @@ class Block(NamedTuple):
     file_bytes: int  # Read from the file; compressed if it is.
     missing: int = 0  # Rows of a table that have no text.
 
-    @property
-    def ends_document(self) -> bool:
-        """Whether the last line is blank."""
-        return not self.data.removesuffix(b"\n").rpartition(b"\n")[2].strip()
-
 
 class Line(NamedTuple):
     """One line, without its end."""

@@ -13,7 +13,6 @@ import concurrent.futures
 import contextlib
 import errno
 import functools
-import importlib.util
 import itertools
 import multiprocessing
 import multiprocessing.connection
@@ -27,8 +26,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-
-from foundation import errors
 
 _state: dict[str, Any] = {}  # Holds the context of a worker process.
 
@@ -177,14 +174,6 @@ def _begin(context):
 
 def _call(function, unit):
     return function(_state["context"], unit)
-
-
-def check_beam() -> None:
-    """Raises InputError if Apache Beam is not installed."""
-    if importlib.util.find_spec("apache_beam") is None:
-        raise errors.InputError(
-            "--beam_runner: Apache Beam is missing: pip install -e '.[beam]'"
-        )
 
 
 class BeamWorkers(Workers):

@@ -110,7 +110,7 @@ def with_targets(
                 open(temporary, "wb") as written,
             ):
                 np.savez(written, **outputs)  # type: ignore[arg-type]
-    targets = heads.teacher_targets(outputs)
+    targets = {f"{heads.TEACHER}{name}": x for name, x in outputs.items()}
     if session.head.per_token:
         ragged = {**features.ragged, **targets}
         return dataclasses.replace(features, ragged=ragged)

@@ -17,7 +17,7 @@ from modeling import losses
 from modeling.config import BertConfig
 from weights import model_directory
 
-_TEACHER = "teacher_"  # Prefix of a teacher's outputs among the features.
+TEACHER = "teacher_"  # Prefix of a teacher's outputs among the features.
 _SOFT_LOSS = "distillation_loss"
 
 
@@ -178,9 +178,9 @@ class Student:
         outputs = model(features, dropout_seed=dropout_seed)
         hard, metrics = self.head.loss(outputs, features)
         teacher = {
-            name.removeprefix(_TEACHER): values
+            name.removeprefix(TEACHER): values
             for name, values in features.items()
-            if name.startswith(_TEACHER)
+            if name.startswith(TEACHER)
         }
         soft = self.head.soft_loss(outputs, teacher, features, self.temperature)
         return {
@@ -189,8 +189,3 @@ class Student:
             ),
             _SOFT_LOSS: soft._replace(factor=self.weight),
         }, metrics
-
-
-def teacher_targets(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a teacher's outputs under their names among the features."""
-    return {f"{_TEACHER}{name}": values for name, values in outputs.items()}

@@ -83,10 +83,6 @@ class Span(NamedTuple):
     kind: str | int = "neutral"
     label: str = ""
 
-    def overlaps(self, other: "Span") -> bool:
-        """Returns whether a character belongs to both."""
-        return self.start < other.end and other.start < self.end
-
 
 def read_lines(path: str) -> Iterator[dict[str, Any]]:
     """Yields the objects of a file of JSON lines, without incomplete ones."""

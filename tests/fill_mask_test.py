@@ -94,7 +94,7 @@ def test_lines_of_all_lengths_are_in_the_order_of_the_input(
     for line in output.read_text().splitlines():
         record = json.loads(line)
         masks = [
-            [masked_words.Candidate(**x) for x in mask]
+            [(x["token"], x["probability"]) for x in mask]
             for mask in record["masks"]
         ]
         found += masked_words.describe(record["text"], masks).splitlines()

@@ -3,6 +3,7 @@
 It imports TensorFlow; worker processes import it, too.
 """
 
+import importlib.util
 import os
 import tempfile
 import zlib
@@ -76,8 +77,10 @@ def estimate(config: Any) -> list[str]:
 
 def _check_outputs(config: Any) -> None:
     """Refuses what would stop the run only after all of the text was read."""
-    if config.beam_runner is not None:
-        workers.check_beam()
+    if config.beam_runner and importlib.util.find_spec("apache_beam") is None:
+        raise errors.InputError(
+            "--beam_runner: Apache Beam is missing: pip install -e '.[beam]'"
+        )
     flag, paths = "output_file", config.shard_paths
     if config.output_prefix is not None:
         flag, paths = "output_prefix", paths[:1]  # One stands for all.

@@ -164,8 +164,10 @@ def _tokenize(
     def units() -> Iterator[tuple[int, text_files.Block]]:
         last = None
         for number, block in enumerate(blocks):
-            if last and last.path != block.path and not last.ends_document:
-                joined.append(last.path)
+            if last and last.path != block.path:
+                line = last.data.removesuffix(b"\n").rpartition(b"\n")[2]
+                if line.strip():
+                    joined.append(last.path)
             last = block
             bar.update(block.file_bytes)
             yield number, block

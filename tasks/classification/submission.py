@@ -20,12 +20,6 @@ _LARGEST = 5.0  # The scale of STS-B begins at 0.
 _WNLI_MAJORITY = "0"  # 323 of 635 examples of WNLI's training set.
 
 
-def file_names() -> list[str]:
-    """Returns the names of all files that GLUE's server expects."""
-    names = [table.submission for table in tables.TASKS.values()]
-    return sorted([*filter(None, names), _MNLI_MISMATCHED])
-
-
 def lines(
     task: Any,
     examples: Sequence[tables.Sentence],
@@ -53,11 +47,14 @@ def write(task: Any, split: str, data: bytes) -> None:
     atomic.write_bytes(
         os.path.join(folder, name), b"index\tprediction\n" + data
     )
-    paths = [os.path.join(folder, x) for x in file_names()]
+    # All files that GLUE's server expects.
+    names = filter(None, (x.submission for x in tables.TASKS.values()))
+    expected = sorted([*names, _MNLI_MISMATCHED])
+    paths = [os.path.join(folder, x) for x in expected]
     missing = [x for x in paths if not file_system.exists(x)]
     if missing:
-        names = ", ".join(map(os.path.basename, missing))
-        logging.info("%s: missing %s", folder, names)
+        shown = ", ".join(map(os.path.basename, missing))
+        logging.info("%s: missing %s", folder, shown)
         return
     archive = os.path.join(folder, ARCHIVE)
     with (

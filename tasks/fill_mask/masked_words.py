@@ -28,11 +28,8 @@ _MUCH_UNKNOWN = 0.02  # Of the tokens.
 _PART = "lines"  # The only part of a block.
 
 
-class Candidate(NamedTuple):
-    """A token for a mask and its probability."""
-
-    token: str
-    probability: float
+# The tokens for a mask with their probabilities, the best first.
+Candidates = list[tuple[str, float]]
 
 
 class MaskedText(NamedTuple):
@@ -107,7 +104,7 @@ class MaskFiller:
 
     def fill(
         self, texts: Sequence[str], *, top_k: int
-    ) -> list[list[list[Candidate]]]:
+    ) -> list[list[Candidates]]:
         """Returns, for each mask of each text, the top_k most probable tokens.
 
         The masks of one text are predicted independently of each other.
@@ -119,12 +116,12 @@ class MaskFiller:
 
     def rank(
         self, texts: Sequence[MaskedText], *, top_k: int
-    ) -> list[list[list[Candidate]]]:
+    ) -> list[list[Candidates]]:
         """Does the same as `fill`, for tokenized texts."""
         tokens = self.tokenizer.vocabulary.tokens
         padded = functools.partial(keras.utils.pad_sequences, padding="post")
         order = sorted(range(len(texts)), key=lambda i: -len(texts[i].ids))
-        ranked: list[list[list[Candidate]]] = [[] for _ in texts]
+        ranked: list[list[Candidates]] = [[] for _ in texts]
         for start in range(0, len(order), _BATCH_SIZE):
             rows = order[start : start + _BATCH_SIZE]
             batch = [texts[i] for i in rows]
@@ -146,7 +143,7 @@ class MaskFiller:
             for row, i in enumerate(rows):
                 ranked[i] = [
                     [
-                        Candidate(tokens[token], float(value))
+                        (tokens[token], float(value))
                         for token, value in zip(*mask, strict=True)
                     ]
                     for mask in zip(ids[row], values[row], strict=True)
@@ -154,21 +151,24 @@ class MaskFiller:
         return ranked
 
 
-def describe(text: str, masks: Sequence[Sequence[Candidate]]) -> str:
+def describe(text: str, masks: Sequence[Candidates]) -> str:
     """Returns the text and one line per mask with its tokens."""
     lines = [text]
     for number, candidates in enumerate(masks, 1):
         label = f"  mask {number}:" if len(masks) > 1 else " "
-        words = [f"{c.token} {c.probability:.3f}" for c in candidates]
+        words = [f"{token} {x:.3f}" for token, x in candidates]
         lines.append(f"{label} {'  '.join(words)}")
     return "\n".join(lines)
 
 
-def as_json(text: str, masks: Sequence[Sequence[Candidate]]) -> str:
+def as_json(text: str, masks: Sequence[Candidates]) -> str:
     """Returns a JSON object with the text and the tokens of each mask."""
     ranked = [
-        [{"token": c.token, "probability": round(c.probability, 6)} for c in x]
-        for x in masks
+        [
+            {"token": token, "probability": round(x, 6)}
+            for token, x in candidates
+        ]
+        for candidates in masks
     ]
     record = {"text": text, "masks": ranked}
     return json.dumps(record, ensure_ascii=False)
@@ -258,7 +258,7 @@ class MaskedLines(tasks.Task):
 
     def predict(
         self, features: list[MaskedText], batch_size: int
-    ) -> list[list[list[Candidate]]]:
+    ) -> list[list[Candidates]]:
         """Returns the tokens for each mask of each text."""
         return self._filler.rank(features, top_k=self._top_k)
 

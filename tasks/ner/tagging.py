@@ -137,20 +137,14 @@ def has_crf(directory: str | None) -> bool:
     )
 
 
-def scores_of(model: Any) -> Scores | None:
-    """Returns the scores of a model; None if it has no CRF."""
-    scores = getattr(model, "scores", None)
-    return scores and scores._asdict()
-
-
 def save_crf(model: Any, labels: Sequence[str], directory: str) -> None:
     """Writes crf.json, or removes it if the model has no CRF."""
     path = os.path.join(directory, task_files.CRF)
-    scores = scores_of(model)
+    scores = getattr(model, "scores", None)
     if scores is None:
         file_system.discard(path)
         return
-    values = {name: scores[name].tolist() for name in _SCORES}
+    values = {name: getattr(scores, name).tolist() for name in _SCORES}
     text = json.dumps({"labels": list(labels), **values})
     atomic.write_text(path, text + "\n")
 

@@ -90,7 +90,8 @@ def _item(
         at = -1 if start is None else start - found.shift
         if correct and at >= 0 and text.startswith(correct, at):
             span = report.Span(at, at + len(correct), label="correct")
-            if not any(map(span.overlaps, spans)):
+            # They have a character together.
+            if not any(x.start < span.end and at < x.end for x in spans):
                 spans.append(span)
     texts = dict.fromkeys(metrics.correct_answers(questions, question))
     return [

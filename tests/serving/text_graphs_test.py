@@ -131,10 +131,10 @@ def test_words_of_masks_of_a_left_to_right_model_and_beyond_the_cut(tmp_path):
     for row, masks in enumerate(expected):
         for mask, candidates in enumerate(masks):
             words = [x.decode() for x in found["words"][row, mask]]
-            assert words == [x.token for x in candidates]
+            assert words == [token for token, _ in candidates]
             np.testing.assert_allclose(
                 found["probabilities"][row, mask],
-                [x.probability for x in candidates],
+                [x for _, x in candidates],
                 atol=TOLERANCE,
             )
     assert set(found["words"][2].ravel()) == {b""}

@@ -59,11 +59,11 @@ def test_each_mask_of_each_text_gets_its_own_ranking(tokenizer):
     filler = masked_words.MaskFiller(_CopyingModel(), tokenizer)
     texts = ["the [MASK] cat [MASK]", "on [MASK]", "mat . [MASK]"]
     filled = filler.fill(texts, top_k=3)
-    best = [[mask[0].token for mask in text] for text in filled]
+    best = [[mask[0][0] for mask in text] for text in filled]
     assert best == [["the", "cat"], ["on"], ["."]]
     assert all(len(mask) == 3 for text in filled for mask in text)
     expected = np.exp(10) / (np.exp(10) + len(TOKENS) - 1)
-    assert filled[0][0][0].probability == pytest.approx(expected)
+    assert filled[0][0][0][1] == pytest.approx(expected)
 
 
 def test_rows_beyond_the_vocabulary_are_no_tokens(tokenizer):
