@@ -400,13 +400,6 @@ def changes(
         compared.
     """
     read = json.loads(json.dumps(dict(made_from)))
-    contents = [
-        Change(
-            name, f"{name.removesuffix(' contents')} had other contents", True
-        )
-        for name, new in read.items()
-        if before.get(name, new) != new
-    ]
     found = []
     for name, new in affecting(config, "records", "result").items():
         flag, old = flags_of(type(config))[name], before.get(name, new)
@@ -416,8 +409,14 @@ def changes(
             grows = flag.extendable and f"{new},".startswith(f"{old},")
             forbids = flag.affects == "records" and not grows
             found.append(Change(name, f"--{name} was {old}, is {new}", forbids))
-    # With other flags, the same files may have other contents.
-    return found if any(x.forbids_resuming for x in found) else contents + found
+    # Other flags, which come first, may be why the contents differ.
+    return found + [
+        Change(
+            name, f"{name.removesuffix(' contents')} had other contents", True
+        )
+        for name, new in read.items()
+        if before.get(name, new) != new
+    ]
 
 
 def run(

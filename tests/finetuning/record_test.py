@@ -95,6 +95,11 @@ def with_checkpoint(folder, **given):
     [
         ({}, {"made_from": {"train": "b" * 64}}, "train had other contents"),
         ({}, {"max_seq_length": 5}, "--max_seq_length was 128, is 5"),
+        (
+            {},
+            {"max_seq_length": 5, "made_from": {"train": "b" * 64}},
+            "^--max_seq_length was 128, is 5, train had other contents: ",
+        ),
         ({}, {"learning_rate": 0.5}, None),
         ({}, {"save_checkpoints_steps": 7}, None),
     ],

@@ -273,7 +273,6 @@ class Run:
         ({"start": "a"}, {"start": "b"}, "--start was", False),
         ({"save_every": 2}, {}, None, None),
         ({"train": "ab" * 32}, {"train": "b"}, "train had other conte", True),
-        ({"train": "a", "length": 9}, {"train": "b"}, "--length was", True),
         ({"labels": ["a"]}, {"labels": ("a",)}, None, None),
         (
             {"labels": ["a"]},

@@ -135,12 +135,13 @@ ADDED = {
 
 
 @pytest.mark.parametrize("files", ADDED.values(), ids=ADDED)
-def test_added_tokens_have_the_ids_of_the_files(directory, files):
+def test_added_tokens_have_the_ids_of_the_files(directory, files, caplog):
     for name, values in files.items():
         (directory / name).write_text(json.dumps(values))
     found = load(directory)
     assert found.vocabulary.tokens == (*TOKENS, "[E1]", "<url>")
     assert {*found.vocabulary.added} == {"[E1]", "<url>"}
+    assert "warning" not in caplog.text.lower()
     encoding = found.encode(["a <url>[E1]"])
     assert encoding.ids[-2:].tolist() == [COUNT + 1, COUNT]
     tokenizer_files.save(found, str(directory), max_length=9)
