@@ -395,7 +395,8 @@ def _max_seq_length(folder: str) -> int:
         (tokenizer_files.SETTINGS, "model_max_length"),
     ):
         path = os.path.join(folder, name)
-        value = _object(path).get(key)
+        stored = metadata.read_if_present(path, metadata.Object) or {}
+        value = stored.get(key)
         if value is not None:
             length = metadata.convert(value, _Length, f"{path}: {key}")
             return int(min(length, _NO_LIMIT))
@@ -422,7 +423,8 @@ def keeps_logit(directory: str) -> bool:
 
     Otherwise, the score of one output is its sigmoid.
     """
-    config = _object(os.path.join(directory, model_directory.CONFIG))
+    path = os.path.join(directory, model_directory.CONFIG)
+    config = metadata.read_if_present(path, metadata.Object) or {}
     settings = config.get("sentence_transformers")
     names = (
         _prompts(directory).activation_fn,
@@ -436,8 +438,3 @@ def keeps_logit(directory: str) -> bool:
             "not supported"
         )
     return re.fullmatch(r"torch\..*\.Identity", activation) is not None
-
-
-def _object(path: str) -> metadata.Object:
-    """Returns the JSON object in a file, {} without the file."""
-    return metadata.read_if_present(path, metadata.Object) or {}

@@ -499,7 +499,7 @@ def _features(
         rng=rng,
     )
     return {
-        **masked._asdict(),
+        **masked,
         "input_mask": assembled.input_mask,
         "segment_ids": assembled.segment_ids,
         "next_sentence_labels": batch["is_random"][:, None],

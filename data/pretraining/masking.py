@@ -12,20 +12,9 @@ its own draw. Whole words are chosen in random order; a word that would exceed
 the number is skipped, and smaller ones are still tried.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from data.pretraining.settings import Settings
-
-
-class Masked(NamedTuple):
-    """A masked batch; rows with fewer predictions end in zeros."""
-
-    input_ids: np.ndarray  # int32 [N, S]
-    masked_lm_positions: np.ndarray  # int32 [N, P], ascending
-    masked_lm_ids: np.ndarray  # int32 [N, P], the original tokens
-    masked_lm_weights: np.ndarray  # float32 [N, P]
 
 
 def mask(
@@ -37,7 +26,7 @@ def mask(
     vocabulary,
     rng: np.random.Generator,
     is_continuation: np.ndarray | None = None,
-) -> Masked:
+) -> dict[str, np.ndarray]:
     """Masks a batch of sequences.
 
     Args:
@@ -49,6 +38,13 @@ def mask(
       rng: makes all random choices.
       is_continuation: bool [N, S], the tokens that continue a word; by default
         those whose token in the vocabulary does.
+
+    Returns:
+      input_ids: int32 [N, S].
+      masked_lm_positions: int32 [N, P], ascending; rows with fewer predictions
+        end in zeros, here and below.
+      masked_lm_ids: int32 [N, P], the original tokens.
+      masked_lm_weights: float32 [N, P].
     """
     limits = prediction_counts(lengths, rule)
     if rule.do_whole_word_mask:
@@ -76,12 +72,12 @@ def mask(
     masked = input_ids.copy()
     rows, columns = np.nonzero(used)
     masked[rows, positions[rows, columns]] = replaced[rows, columns]
-    return Masked(
-        masked,
-        (positions * used).astype(np.int32),
-        labels.astype(np.int32),
-        used.astype(np.float32),
-    )
+    return {
+        "input_ids": masked,
+        "masked_lm_positions": (positions * used).astype(np.int32),
+        "masked_lm_ids": labels.astype(np.int32),
+        "masked_lm_weights": used.astype(np.float32),
+    }
 
 
 def prediction_counts(lengths: np.ndarray, rule: Settings) -> np.ndarray:

@@ -79,8 +79,8 @@ class DynamicMasks:
             rng=rng,
         )
         # Back into the rows, as far as they have room for predictions.
-        instance, slot = np.nonzero(masked.masked_lm_weights)
-        position = masked.masked_lm_positions[instance, slot]
+        instance, slot = np.nonzero(masked["masked_lm_weights"])
+        position = masked["masked_lm_positions"][instance, slot]
         row = rows[first[instance]]
         place = np.arange(len(row)) - np.searchsorted(row, row)
         has_room = place < features["masked_lm_ids"].shape[1]
@@ -93,7 +93,7 @@ class DynamicMasks:
             _CHANGED[1:], (column, ids[row, column], 1), strict=True
         ):
             changed[name][row, place] = values
-        ids[row, column] = masked.input_ids[instance, position]
+        ids[row, column] = masked["input_ids"][instance, position]
         return {"input_ids": ids, **changed}
 
     def batches(

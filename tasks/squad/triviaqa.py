@@ -32,7 +32,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from absl import logging
@@ -79,22 +79,13 @@ class _File(msgspec.Struct):
     Data: list[_Question]
 
 
-class Counts(NamedTuple):
-    """Numbers of questions and pages."""
-
-    questions: int
-    pages: int
-    missing: int
-    without_answer: int
-    kept: int
-
-
 def convert(
     path: str, evidence_dir: str, *, max_words: int = 400
-) -> tuple[dict[str, Any], Counts]:
+) -> tuple[dict[str, Any], dict[str, int]]:
     """Converts TriviaQA's questions to SQuAD's JSON.
 
-    A question has an id for each of its pages, as "tc_33--Sunset_Blvd.txt".
+    A question has an id for each of its pages, as "tc_33--Sunset_Blvd.txt". The
+    second result is numbers of questions and pages.
 
     Args:
       path: the file of questions.
@@ -175,7 +166,13 @@ def convert(
             len(dropped),
             errors.listed(sorted(dropped)),
         )
-    counts = Counts(len(questions), len(pages), len(missing), without, len(ids))
+    counts = {
+        "questions": len(questions),
+        "pages": len(pages),
+        "missing": len(missing),
+        "without_answer": without,
+        "kept": len(ids),
+    }
     articles = [
         {
             "title": page.removesuffix(".txt").replace("_", " "),
@@ -282,10 +279,11 @@ def main(config: TriviaqaConfig) -> None:
     )
     atomic.write_text(config.output_file, to_json(squad))
     print(
-        f"{config.output_file}: {counts.kept} pages with an answer, of "
-        f"{counts.pages} that {counts.questions} questions name; "
-        f"{counts.missing} do not exist, {counts.without_answer} have no "
-        f"answer in their first {config.max_words} words"
+        "{}: {kept} pages with an answer, of {pages} that {questions} "
+        "questions name; {missing} do not exist, {without_answer} have no "
+        "answer in their first {} words".format(
+            config.output_file, config.max_words, **counts
+        )
     )
 
 

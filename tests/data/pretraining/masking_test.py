@@ -44,12 +44,13 @@ def batch(count, *, seed=0, least=5):
 
 def mask(data, seed=1, **rule):
     rule = {"max_predictions_per_seq": 6} | rule
-    return masking.mask(
+    masked = masking.mask(
         *data,
         rule=Settings(**rule),
         vocabulary=WORDS,
         rng=np.random.Generator(np.random.SFC64(seed)),
     )
+    return types.SimpleNamespace(**masked)
 
 
 def within(share, expected, count):

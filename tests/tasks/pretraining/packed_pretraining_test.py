@@ -58,7 +58,7 @@ def alone():
         rng=rng,
     )
     return {
-        **masked._asdict(),
+        **masked,
         "input_mask": is_real.astype(np.int32),
         "segment_ids": (is_real & (position > sizes // 2)).astype(np.int32),
         "next_sentence_labels": rng.integers(0, 2, (20, 1)).astype(np.int32),
