@@ -13,7 +13,7 @@ import tiny_runs
 import bert
 import run_embeddings
 from finetuning import given_model
-from foundation import config_flags, errors
+from foundation import config_flags
 from tasks.embeddings.task import Embeddings
 from weights import sentence_modules
 
@@ -157,26 +157,7 @@ def test_the_files_of_the_start_decide_without_flags(
     assert (found.pooling, found.normalize) == expected
 
 
-@pytest.mark.parametrize(
-    ("columns", "flags", "message"),
-    [
-        ("anchor,positive", {"train_batch_size": (1,)}, "at least two"),
-        (
-            "anchor,positive",
-            {"train_batch_size": (4,), "gradient_accumulation_steps": 4},
-            "at least two are computed at once",
-        ),
-        ("anchor,positive,negative", {"train_batch_size": (1,)}, None),
-    ],
-)
-def test_pairs_without_negatives_are_refused(
-    root, tmp_path, columns, flags, message
-):
+def test_negatives_make_a_batch_of_one_enough(root, tmp_path):
     path = tmp_path / "train.csv"
-    row = ",".join(["q1", "a1", "a2"][: columns.count(",") + 1])
-    path.write_text(f"{columns}\n{row}\n{row}\n")
-    if message is None:
-        opened(root, tmp_path, path, **flags)
-        return
-    with pytest.raises(errors.InputError, match=message):
-        opened(root, tmp_path, path, **flags)
+    path.write_text("anchor,positive,negative\nq1,a1,a2\n")
+    opened(root, tmp_path, path, train_batch_size=(1,))

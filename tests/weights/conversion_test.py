@@ -70,20 +70,6 @@ def test_known_words_and_empty_lines_are_left_out(checkpoint):
     assert len(new.tokenizer.vocabulary) == checkpoint.config.vocab_size + 1
 
 
-@pytest.mark.parametrize(
-    ("word", "reads"),
-    [
-        ("Slowly", "slow ##ly"),
-        ("dog-house", r"dog \[UNK\] house"),
-        ("two words", r"\[UNK\] \[UNK\]"),
-        ("##ing", r"\[UNK\]"),
-    ],
-)
-def test_a_word_that_would_never_be_found_is_refused(word, reads, checkpoint):
-    with pytest.raises(errors.InputError, match=f"reads it as .*{reads}"):
-        _add(checkpoint, [word])
-
-
 def test_positions_are_stretched_between_their_ends(checkpoint):
     table = checkpoint.values[POSITIONS]
     longer = conversion.extend_positions(checkpoint, 95)
