@@ -122,7 +122,9 @@ def main(config: VocabularyConfig) -> None:
         logging.info(
             "%d words are [UNK] because they are too long", counted.too_long
         )
-    covered = wordpiece_learner.coverage(words, set(tokens), counted.too_long)
+    length, unknown = wordpiece_learner.coverage(
+        words, set(tokens), counted.too_long
+    )
     logging.info(
         "Some of the tokens: %s", " ".join(tokens[:: len(tokens) // 20 + 1])
     )
@@ -130,8 +132,8 @@ def main(config: VocabularyConfig) -> None:
         "Wrote %d tokens to %s: %.3f tokens a word, %.3f%% of words [UNK]",
         len(learned),
         config.output_file,
-        covered.tokens_per_word,
-        100 * covered.unknown_fraction,
+        length,
+        100 * unknown,
     )
 
 

@@ -27,7 +27,6 @@ import heapq
 import itertools
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from data import corpus
 from data.tokenization import normalization as normalization_lib
@@ -300,24 +299,21 @@ def _merge_in_word(splits, index, merge, count, pair_counts, words_of):
     return grown
 
 
-class Coverage(NamedTuple):
-    """How well tokens fit words: means over all occurrences of words."""
-
-    tokens_per_word: float
-    unknown_fraction: float
-
-
 def coverage(
     words: Mapping[str, int], tokens: Container[str], too_long: int = 0
-) -> Coverage:
-    """Returns how well tokens fit words and `too_long` words that are [UNK]."""
+) -> tuple[float, float]:
+    """Returns how well tokens fit words and `too_long` words that are [UNK].
+
+    The results are the number of tokens of a word and the fraction of words
+    that are [UNK], means over all occurrences of words.
+    """
     total = used = unknown = too_long
     for word, count in words.items():
         split = split_word(word, tokens)
         total += count
         used += count * len(split or "?")
         unknown += 0 if split else count
-    return Coverage(used / max(total, 1), unknown / max(total, 1))
+    return used / max(total, 1), unknown / max(total, 1)
 
 
 def split_word(word: str, tokens: Container[str]) -> list[str] | None:

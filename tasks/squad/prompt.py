@@ -9,7 +9,6 @@ question> When was he born?
 import itertools
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
 
 from finetuning import typed
 from foundation import file_system
@@ -70,27 +69,25 @@ def described(answer: Answer, context: str) -> str:
     return f"{answer.text}  ({probability}, characters {start}-{end})\n  {line}"
 
 
-class Excerpt(NamedTuple):
-    """An answer and the text around it; "" is no answer.
+def excerpt(
+    context: str, span: tuple[int, int] | None, width: int
+) -> tuple[str, str, str, int]:
+    """Returns an answer and the text around it.
 
-    Character i of the paragraph is character i - `shift` of the excerpt.
-    """
+    Args:
+      context: the paragraph.
+      span: the characters of the answer; without one, the excerpt is the
+        beginning of the paragraph.
+      width: the number of characters on each side.
 
-    before: str
-    answer: str
-    after: str
-    shift: int
-
-
-def excerpt(context: str, span: tuple[int, int] | None, width: int) -> Excerpt:
-    """Returns the text around an answer, `width` characters on each side.
-
-    Without an answer, it is the beginning of the paragraph.
+    Returns:
+      The text before the answer, the answer, the text after it; and a shift:
+      character i of the paragraph is character i - shift of the excerpt.
     """
     start, end = span or (width, width)
     low, high = max(0, start - width), end + width
     dots = "..." if low else ""
-    return Excerpt(
+    return (
         dots + context[low:start],
         context[start:end],
         context[end:high] + ("..." if high < len(context) else ""),

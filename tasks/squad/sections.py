@@ -79,15 +79,17 @@ def _item(
     f1: float,
 ) -> list[Markup | str]:
     """Returns the paragraphs that show a question with its answers."""
-    found = prompt.excerpt(question.context, answer.span, _CONTEXT)
-    text = found.before + found.answer + found.after
+    before, found, after, shift = prompt.excerpt(
+        question.context, answer.span, _CONTEXT
+    )
+    text = before + found + after
     spans = []
-    if found.answer:
+    if found:
         kind = "good" if f1 == 1 else "bad"
-        begin = len(found.before)
-        spans.append(report.Span(begin, begin + len(found.answer), kind))
+        begin = len(before)
+        spans.append(report.Span(begin, begin + len(found), kind))
     for correct, start in question.answers:
-        at = -1 if start is None else start - found.shift
+        at = -1 if start is None else start - shift
         if correct and at >= 0 and text.startswith(correct, at):
             span = report.Span(at, at + len(correct), label="correct")
             # They have a character together.

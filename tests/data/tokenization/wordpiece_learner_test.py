@@ -40,7 +40,7 @@ def test_every_word_of_kept_characters_can_be_split():
             split = wordpiece_learner.split_word(word, tokens)
             joined = "".join(token.removeprefix("##") for token in split)
             assert joined == word
-    assert wordpiece_learner.coverage(WORDS, tokens).unknown_fraction == 0
+    assert wordpiece_learner.coverage(WORDS, tokens)[1] == 0
 
 
 def test_merges_follow_recounted_pairs():

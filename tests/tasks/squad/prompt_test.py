@@ -59,5 +59,5 @@ def test_a_line_that_is_no_text_is_named(monkeypatch):
 def test_the_text_around_an_answer_is_cut():
     found = prompt.excerpt("abcdefgh", (3, 5), 2)
     assert found == ("...bc", "de", "fg...", -2)
-    assert "abcdefgh"[3] == "...bcdefg..."[3 - found.shift]
+    assert "abcdefgh"[3] == "...bcdefg..."[3 - found[3]]
     assert prompt.excerpt("abcdefgh", None, 3) == ("abc", "", "def...", 0)
