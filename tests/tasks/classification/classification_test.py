@@ -1,6 +1,6 @@
 """Proves what is said of a table, and that a printed way out works.
 
-python -m pytest tests/tasks/classification/task_test.py
+python -m pytest tests/tasks/classification/classification_test.py
 """
 
 import json
