@@ -215,10 +215,9 @@ class Model(served_model.Model):
                     f"{hub}: has the shape {list(values.shape)}; all need the "
                     f"same, with 1 to {longest} ids in a row"
                 )
-            for bad in np.argwhere((values < 0) | (values >= count)):
+            for bad in values[(values < 0) | (values >= count)]:
                 raise errors.InputError(
-                    f"{hub}: row {bad[0]}: {values[tuple(bad)]} is not from 0 "
-                    f"to {count - 1}"
+                    f"{hub}: {bad} is not from 0 to {count - 1}"
                 )
 
 

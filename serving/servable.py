@@ -20,7 +20,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -38,8 +37,6 @@ _LENGTH_CLASSES = (48, 96, 192, 384, 768, 1536)
 _BYTES_PER_TOKEN = 5
 _PARTS_AT_ONCE = 4  # Of one request.
 _THREADS = 16  # Each computes one batch.
-# What precedes and what is the number of a row in a line of `input_checks`.
-_ROW = re.compile(r"^([\w.]+: row )(\d+)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -226,8 +223,7 @@ class Servable:
           The rows in the order of the request.
 
         Raises:
-          InputError: the model refuses a row; the line has its number in the
-            request.
+          InputError: the model refuses a row.
         """
         rows: list[Mapping[str, Any]] = []
         # Few at a time, so that others get batches between those of a long
@@ -308,14 +304,7 @@ def _outcomes(
     except Exception as error:
         if len(parts) > 1:
             return [_outcomes(model, signature_name, [x])[0] for x in parts]
-        if not isinstance(error, errors.InputError):
-            return [error]
-        numbers = {str(i): row for i, row in enumerate(parts[0].rows)}
-        line = _ROW.sub(
-            lambda found: found[1] + str(numbers.get(found[2], found[2])),
-            str(error),
-        )
-        return [errors.InputError(line)]
+        return [error]
     ends = [0, *itertools.accumulate(len(part.rows) for part in parts)]
     return [rows[first:end] for first, end in itertools.pairwise(ends)]
 

@@ -132,8 +132,7 @@ class Model(Protocol):
           n rows: output's name -> a JSON value or an array.
 
         Raises:
-          InputError: the model refuses the inputs. "NAME: row 2: ..." names the
-            row in `inputs`, from 0.
+          InputError: the model refuses the inputs.
         """
 
 
