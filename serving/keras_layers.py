@@ -29,7 +29,7 @@ _POOLER, _NEXT_SENTENCE = "bert/pooler/dense", "cls/seq_relationship/"
 
 
 class _Wrapper(keras.layers.Layer):
-    """What the wrappers have in common.
+    """What the wrappers have in common; `_make` makes the layer to wrap.
 
     Attributes:
       bert_config: the hyperparameters.
@@ -62,10 +62,6 @@ class _Wrapper(keras.layers.Layer):
         self.inner = self._make(make) if inner is None else inner
         self.seed_generator = keras.random.SeedGenerator()
         self.built = True
-
-    def _make(self, make: variables.Maker) -> Any:
-        """Makes the layer to wrap."""
-        raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
         """Returns what the constructor needs."""
