@@ -19,20 +19,22 @@ from training import loop
 from weights import model_directory, pretrained
 
 TRAIN = ("--do_train", "--do_eval")
+LEARNS = {"learning_rate": 2e-3, "num_train_epochs": 12}
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
     classifier_runs.make_data(root)
+    still = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
     words = classifier_runs.WORDS
-    tiny_runs.save_encoder(root / "deep", words, num_hidden_layers=2)
+    tiny_runs.save_encoder(root / "without_dropout", words, **still)
     return root
 
 
 @pytest.fixture(scope="module")
 def sst(root):
-    """A run of SST-2's files from start to end, with two layers."""
+    """A run of SST-2's files from start to end."""
     return classifier_runs.run(
         root,
         "sst",
@@ -41,7 +43,8 @@ def sst(root):
         "--do_predict",
         task_name="SST-2",
         data_dir=root,
-        init_checkpoint=root / "deep",
+        init_checkpoint=root / "without_dropout",
+        **LEARNS,
         glue_submission=root / "glue",
         keep_checkpoint_max=5,
     )
@@ -63,7 +66,7 @@ def refusal(capsys, run, *arguments, **flags):
 def test_it_learns_and_writes_the_released_files(sst):
     values = tiny_runs.eval_results(sst)
     assert values["eval_accuracy"] > 0.9
-    assert values["global_step"] == int(203 / 32 * 6)
+    assert values["global_step"] == int(203 / 32 * 12)
     assert "eval_loss" in values
     probabilities = np.loadtxt(sst / "test_results.tsv")
     assert probabilities.shape == (9, 2)
@@ -110,22 +113,6 @@ def test_a_model_directory_with_card_and_report_is_left(sst):
     assert not report.initialized and not report.left_over
 
 
-def test_a_card_names_glue_only_for_its_files(root):
-    """Not for the user's own file, whatever its name."""
-    (root / "own").mkdir()
-    shutil.copy(root / "train.tsv", root / "own" / "train.tsv")
-    folder = classifier_runs.run(
-        root,
-        "own_file",
-        "--do_train",
-        task_name="SST-2",
-        train_file=root / "own" / "train.tsv",
-        num_train_epochs=0.2,
-    )
-    card = (folder / "README.md").read_text()
-    assert "glue" not in card and "train.tsv" in card
-
-
 def test_a_finished_run_is_not_trained_again(sst, root):
     before = (sst / "metrics.jsonl").read_bytes()
     values = tiny_runs.eval_results(sst)
@@ -135,7 +122,8 @@ def test_a_finished_run_is_not_trained_again(sst, root):
         *TRAIN,
         task_name="sst2",
         data_dir=root,
-        init_checkpoint=root / "deep",
+        init_checkpoint=root / "without_dropout",
+        **LEARNS,
         keep_checkpoint_max=5,
     )
     assert (sst / "metrics.jsonl").read_bytes() == before
@@ -313,14 +301,8 @@ def test_windows_learn_what_is_behind_the_first(root):
         with open(root / f"{name}.csv", "w", newline="") as file:
             rows = [("review", "verdict"), *documents(seed, count)]
             csv.writer(file).writerows(rows)
-    still = tiny_runs.save_encoder(
-        root / "still",
-        classifier_runs.WORDS,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
     flags = {
-        "init_checkpoint": still,
+        "init_checkpoint": root / "without_dropout",
         "train_file": root / "long.csv",
         "dev_file": root / "long_dev.csv",
         "test_file": root / "long_dev.csv",
@@ -383,16 +365,21 @@ def test_a_grid_keeps_its_best_run(root, grid, capsys):
     assert again["eval_loss"] == pytest.approx(values["eval_loss"])
 
 
-def test_a_grid_is_extended_and_trains_only_what_is_new(
+def test_a_grid_is_extended_and_continues_without_a_run_that_diverges(
     root, grid, monkeypatch, capsys
 ):
-    before, train, trained = journal(grid), loop.train, []
+    before, train, add, trained = journal(grid), loop.train, loop.Loop._add, []
 
     def note(learner, **arguments):
         trained.append(arguments["options"].output_dir)
         return train(learner, **arguments)
 
+    def add_nan(self, results, number):
+        sums = np.full_like(results.sums, np.nan)
+        add(self, results._replace(sums=sums), number)
+
     monkeypatch.setattr(loop, "train", note)
+    monkeypatch.setattr(loop.Loop, "_add", add_nan)
     folder = root / "grid"
     more = GRID | {"learning_rate": "5e-3,1e-6,1e-7"}
     classifier_runs.run_csv(root, folder, *TRAIN, **more)
@@ -402,6 +389,9 @@ def test_a_grid_is_extended_and_trains_only_what_is_new(
     assert len(found["runs"]) == 3 and found["best"] == before["best"]
     for name, run in before["runs"].items():
         assert found["runs"][name] == run
+    (failed,) = found["runs"].keys() - before["runs"].keys()
+    reason = found["runs"][failed]["failed"]
+    assert reason.startswith("step 0: the loss is nan")
 
 
 def test_a_grid_from_another_model_is_refused(root, grid, capsys):
@@ -415,24 +405,6 @@ def test_a_grid_from_another_model_is_refused(root, grid, capsys):
     error = refusal(capsys, run, root, "grid", *TRAIN, **GRID)
     path.write_bytes(before)
     assert "init_checkpoint had other contents" in error
-
-
-def test_a_grid_continues_without_a_run_that_diverges(root, monkeypatch):
-    add = loop.Loop._add
-
-    def add_nan(self, results, number):
-        if "lr0.01" in self.options.output_dir:
-            sums = np.full_like(results.sums, np.nan)
-            results = results._replace(sums=sums)
-        add(self, results, number)
-
-    monkeypatch.setattr(loop.Loop, "_add", add_nan)
-    flags = {"learning_rate": "1e-2,5e-3", "num_train_epochs": 1}
-    folder = classifier_runs.run_csv(root, "nan", "--do_train", **flags)
-    found = journal(folder)
-    failed = found["runs"]["lr0.01_batch32_epochs1.0_seed12345"]
-    assert failed["failed"].startswith("step 0: the loss is nan")
-    assert found["best"]["run"].startswith("lr0.005")
 
 
 def test_training_ends_early_and_keeps_the_best(root):
@@ -462,20 +434,28 @@ def test_training_ends_early_and_keeps_the_best(root):
     assert again["eval_loss"] == pytest.approx(values["eval_loss"])
 
 
-def test_the_order_of_labels_is_that_of_the_model_to_start_from(root):
-    """Its output layer goes on learning; see also network_test."""
+def test_a_file_of_ones_own_and_the_order_of_the_labels(root):
+    """The card names no GLUE, whatever the file's name; a trained output layer
+    goes on with its labels, see also network_test.
+    """
     first, words = root / "first", classifier_runs.WORDS
     model = models.ClassificationModel(tiny_runs.config(words), num_classes=2)
-    model_directory.save(model, str(first), labels=["yes", "no"])
+    model_directory.save(model, str(first), labels=["1", "0"])
     (first / "vocab.txt").write_text("\n".join(words) + "\n")
-    again = classifier_runs.run_csv(
+    (root / "own").mkdir()
+    shutil.copy(root / "train.tsv", root / "own" / "train.tsv")
+    folder = classifier_runs.run(
         root,
-        "second",
+        "own_file",
         "--do_train",
+        task_name="SST-2",
+        train_file=root / "own" / "train.tsv",
         init_checkpoint=first,
         num_train_epochs=0.2,
     )
-    assert model_directory.read_settings(str(again)).labels == ["yes", "no"]
+    card = (folder / "README.md").read_text()
+    assert "glue" not in card and "train.tsv" in card
+    assert model_directory.read_settings(str(folder)).labels == ["1", "0"]
 
 
 def test_a_folder_that_has_no_model_yet_uses_the_last_checkpoint(root, sst):

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+IN_MAKE_TEST = "not all and not docs and not proofs"
 NO_TESTS = 5  # The exit code of pytest without a test.
 NOT_COPIED = (".git", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache")
 ROOMS = (
@@ -145,13 +146,8 @@ def traces(
     }
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs)]
     command += ["--dist", "loadfile", "--no-loadscope-reorder", "-vv"]
-    command += [
-        "--durations=0",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "sitecustomize",
-    ]
+    command += ["--durations=0", "-m", IN_MAKE_TEST]
+    command += ["-p", "no:cacheprovider", "-p", "sitecustomize"]
     shown = subprocess.run(
         [*command, *tests],
         cwd=ROOT,
@@ -237,6 +233,7 @@ def run_tests(copied: pathlib.Path, chosen: Chosen) -> NoReturn:
         for descriptor in range(3):
             os.dup2(output, descriptor)
         options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
+        options += ["-m", IN_MAKE_TEST]
         files = sorted(chosen.files, key=lambda x: chosen.files[x])
         code = importlib.import_module("pytest").main(
             [*options, *files], plugins=[chosen]
