@@ -190,7 +190,7 @@ def start(corpus, folder, workers):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_workers_and_kills_do_not_change_the_shards(corpus, tmp_path):
     """SIGKILL at random moments of real processes; no process is left."""
     folders = [tmp_path / name for name in ("one", "two")]

@@ -14,7 +14,7 @@ import tiny_runs
 NAMES = ("masked_lm_accuracy", "next_sentence_accuracy", "package_accuracy")
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_the_complete_path_prints_what_it_has_learned(tmp_path, capsys):
     folder = tmp_path / "new"
     sizes = "--num_train_steps=2", "--num_characters=150000"

@@ -80,6 +80,7 @@ def run(place, output_dir, *switches, **flags):
     )
 
 
+@pytest.mark.all
 def test_a_classifier_lies_in_the_bucket_with_all_that_it_needs(place):
     everything = ("--do_train", "--do_eval", "--do_predict")
     ours, theirs = f"{BUCKET}/sst", place / "sst"

@@ -102,6 +102,7 @@ def test_the_student_learns_the_teacher(root, learned):
     assert seen[-1] < 0.3 * seen[0]
 
 
+@pytest.mark.all
 def test_without_weight_it_is_the_plain_training_bit_for_bit(root):
     plain = run(root, "plain")
     without = run(

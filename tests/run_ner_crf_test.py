@@ -94,6 +94,7 @@ def test_sentences_are_decoded_completely(root, trained):
         assert tags == tag_spans.convert_tags(tags, "iob1")
 
 
+@pytest.mark.all
 def test_training_continues_from_a_crf_or_without_one(root, trained):
     flags = {"init_checkpoint": trained, "learning_rate": 1e-9}
     flags |= {"num_train_epochs": 0.2}

@@ -26,7 +26,7 @@ def start_two(tmp_path, monkeypatch, *changes):
     return [pretraining_runs.finish(process) for process in processes]
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_workers_with_folders_of_their_own_are_refused(tmp_path, monkeypatch):
     changes = [{"output_dir": f"out{index}"} for index in range(2)]
     found = start_two(tmp_path, monkeypatch, *changes)

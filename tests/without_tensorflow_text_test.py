@@ -52,7 +52,7 @@ def run_commands(folder):
     tiny_runs.start("export_model", *export, f"--output_dir={folder}/saved")
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_only_a_saved_model_needs_tensorflow_text(tmp_path):
     classifier_runs.make_data(tmp_path)
     (tmp_path / "text.txt").write_text(TEXT)

@@ -82,7 +82,7 @@ def test_cells_show_the_paper_ours_and_what_was_not_run(tmp_path):
         compare.value(commands[0], "f1")
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_a_table_runs_once_and_refuses_other_flags(repository, tmp_path, data):
     words = [*tiny_runs.SPECIAL, *"river stone paper garden winter .".split()]
     encoder = tiny_runs.save_encoder(
