@@ -5,8 +5,6 @@ python -m pytest tests/example_scripts_test.py
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 import tiny_runs
@@ -27,7 +25,7 @@ def test_the_complete_path_prints_what_it_has_learned(tmp_path, capsys):
     assert (folder / "pretrained" / "model.safetensors").exists()
 
 
-def test_two_grids_are_compared_by_their_seeds(repository, tmp_path):
+def test_two_grids_are_compared_by_their_seeds(tmp_path, monkeypatch, capsys):
     for name, scores in (("a", (0.7, 0.72, 0.74)), ("b", (0.77, 0.73, 0.74))):
         runs = {
             f"lr1e-4_seed{seed}": {"values": {"score": score}}
@@ -36,17 +34,11 @@ def test_two_grids_are_compared_by_their_seeds(repository, tmp_path):
         (tmp_path / name).mkdir()
         text = json.dumps({"runs": dict(sorted(runs.items(), reverse=True))})
         (tmp_path / name / "run.json").write_text(text)
-    script = repository / "examples/compare_grids.py"
-    done = subprocess.run(
-        [sys.executable, script, "a", "b"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    monkeypatch.chdir(tmp_path)
+    tiny_runs.start("examples/compare_grids", "a", "b")
     # Of the differences 0.07, 0.01, 0: t = 1.2200 with 2 degrees of freedom, so
     # p = 1 - t / sqrt(t * t + 2). Welch's t is 1.6, with 3.9936 degrees.
-    assert done.stdout.splitlines() == [
+    assert capsys.readouterr().out.splitlines() == [
         "a: 0.7200 +- 0.0200 (3 seeds)",
         "b: 0.7467 +- 0.0208 (3 seeds)",
         "difference +0.0267, p 0.347 paired, 0.185 Welch",

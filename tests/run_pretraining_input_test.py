@@ -200,6 +200,7 @@ def test_evaluations_of_a_run_read_the_same_records(root, tmp_path, capfd):
     _run(root, **flags | {"eval_batch_size": 2, "max_eval_steps": 4})
 
 
+@pytest.mark.all
 @pytest.mark.usefixtures("without_report")
 def test_another_arm_trains_on_the_same_shards(root, tmp_path, caplog):
     """A resumed run needs its initial weights no more."""
@@ -214,6 +215,7 @@ def test_another_arm_trains_on_the_same_shards(root, tmp_path, caplog):
     _run(root, **flags | {"num_train_steps": 3})
 
 
+@pytest.mark.all
 @pytest.mark.usefixtures("without_report")
 def test_a_left_to_right_model_trains_on_the_same_shards(root, tmp_path):
     flags = {"output_dir": tmp_path, "num_train_steps": 2}

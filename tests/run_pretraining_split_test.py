@@ -16,6 +16,7 @@ import tiny_runs
 import run_pretraining
 from foundation import config_flags
 
+pytestmark = pytest.mark.all
 NAMES = ("loss", "masked_lm_loss", "next_sentence_accuracy", "grad_norm")
 
 
@@ -112,14 +113,12 @@ def test_masks_are_drawn_again_for_training_only(folder, redrawn, plain):
     assert results.read_text() == before
 
 
-@pytest.mark.all
 def test_parts_give_the_same_losses(folder, redrawing, redrawn):
     """Also with masks that are drawn for each row of the global batch."""
     changed = {**redrawing, "gradient_accumulation_steps": 2}
     assert_same(run(folder, "drawn", **changed), redrawn)
 
 
-@pytest.mark.all
 def test_phases_are_not_changed(folder, capfd):
     given = {
         "input_file": folder / "*.tfrecord",

@@ -137,7 +137,7 @@ def test_recomputing_gives_the_same_gradients_with_dropout(
 @pytest.mark.parametrize(
     ("wanted", "packed", "attention"),
     [
-        ("all", False, "bidirectional"),
+        pytest.param("all", False, "bidirectional", marks=pytest.mark.all),
         ("some", True, "left_to_right"),
     ],
 )

@@ -9,6 +9,7 @@ import sys
 
 import exports
 import numpy as np
+import pytest
 
 # Calls the default signature with texts in batches of 1 and 3.
 PROGRAM = """
@@ -27,6 +28,7 @@ assert not {"data", "serving", "modeling", "keras_hub"} & set(sys.modules)
 TEXTS = ["Mary sat, \U0001f600 in Paris [MASK].", "", "the cat's mat " * 30]
 
 
+@pytest.mark.all
 def test_a_fresh_process_gives_the_same_results(tiny_models, tmp_path):
     source = tiny_models / "classification"
     exported = exports.export(source, tmp_path / "exported", max_seq_length=24)

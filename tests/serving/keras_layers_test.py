@@ -134,6 +134,7 @@ def compiled(keras_model, count):
     return {"logits": np.arange(count) % 2}
 
 
+@pytest.mark.all
 def test_frozen_layers_stay_and_the_others_are_trained(load, tmp_path):
     model = load("classification")
     before = model.predict(TEXTS)

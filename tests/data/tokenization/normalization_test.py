@@ -19,7 +19,9 @@ RELEASED_WORDS = {
 }
 
 
-@pytest.mark.parametrize("do_lower_case", [True, False])
+@pytest.mark.parametrize(
+    "do_lower_case", [True, pytest.param(False, marks=pytest.mark.all)]
+)
 def test_words_are_the_released_ones_on_every_code_point(do_lower_case):
     words = normalization.Normalization(do_lower_case=do_lower_case).words
     digest = hashlib.sha256()
@@ -30,6 +32,7 @@ def test_words_are_the_released_ones_on_every_code_point(do_lower_case):
     assert digest.hexdigest() == RELEASED_WORDS[do_lower_case]
 
 
+@pytest.mark.all
 def test_the_committed_table_is_what_its_script_writes(repository, tmp_path):
     if unicodedata.unidata_version != "14.0.0":
         pytest.skip("only a Python with Unicode 14.0 can make the table")

@@ -82,7 +82,10 @@ def train(dtype, *, compile_functions, recompute="none", lengths=LENGTHS):
 
 @pytest.mark.parametrize(
     ("recompute", "lengths"),
-    [("all", LENGTHS), ("none", (6, 6))],
+    [
+        ("all", LENGTHS),
+        pytest.param("none", (6, 6), marks=pytest.mark.all),
+    ],
 )
 def test_float32_steps_are_the_same_with_dropout_and_all_lengths(
     recompute, lengths
