@@ -217,7 +217,6 @@ def test_it_answers_at_the_prompt(first, second, root, capsys, monkeypatch):
     assert "(no answer)" in capsys.readouterr().out
 
 
-@pytest.mark.all
 def test_a_student_learns_from_a_teacher_of_the_same_squad(
     first, second, root, capsys
 ):
