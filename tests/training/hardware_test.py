@@ -51,6 +51,15 @@ def test_without_a_gpu_auto_takes_the_cpu(monkeypatch, caplog):
     assert strategy.is_one_cpu(strategy.create())
 
 
+def test_missing_libraries_of_an_unused_gpu_are_named(monkeypatch):
+    build = {"is_cuda_build": True, "cuda_version": "12.5", "cudnn_version": 9}
+    found = {"libcuda.so.1", *strategy.libraries_of(build)} - {"libcudnn.so.9"}
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: build)
+    monkeypatch.setattr(strategy, "_is_loadable", found.__contains__)
+    assert strategy.why_unused().startswith("libcudnn.so.9 cannot be loaded; ")
+
+
 @pytest.mark.parametrize(
     ("kind", "index", "job"), [("master", 0, "chief"), ("worker", 1, "worker")]
 )

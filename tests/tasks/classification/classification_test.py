@@ -7,6 +7,7 @@ import json
 import re
 import types
 
+import numpy as np
 import pytest
 import tiny_runs
 
@@ -91,3 +92,14 @@ def test_what_is_said_of_a_table_has_a_way_out(
     caplog.clear()
     opened(labels, **way_out)
     assert caplog.text and not re.search(text, caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("balanced", [2 / 3, 2]), ("1,3", [1, 3])]
+)
+def test_rows_count_by_the_weights_of_their_labels(opened, given, expected):
+    classification = opened("aaab", class_weights=given)
+    for label, weight in enumerate(expected):
+        features = {"label_ids": np.array([[label]])}
+        found = classification.head().weight(features)
+        assert float(found) == pytest.approx(weight)
