@@ -14,6 +14,12 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 import foundation.tensorflow_setup  # noqa: F401
+
+# isort: split
+import keras
+import tensorflow as tf
+from tensorflow.python.util import tf_stack
+
 from modeling.config import BertConfig
 from tests.modeling import formula
 from training import precision
@@ -21,6 +27,13 @@ from training import precision
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
+# Most of the time of the tests is the tracing of graphs, a tenth of which goes
+# into the stack of each operation and into filters of tracebacks.
+tf_stack.extract_stack = functools.partial(
+    lambda stack, stacklevel=1: stack, tf_stack.extract_stack()
+)
+tf.debugging.disable_traceback_filtering()
+keras.config.disable_traceback_filtering()
 # The tests compare float32, also on GPUs whose default is TF32.
 precision.forbid_tf32()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
