@@ -3,6 +3,7 @@
 python -m pytest tests/run_embeddings_test.py
 """
 
+import json
 import random
 import shutil
 
@@ -83,6 +84,9 @@ def test_training_finds_the_right_text(root):
     assert before["eval_recall_at_5"] < 0.3
     assert after["eval_recall_at_5"] > 0.9
     assert after["eval_score"] == after["eval_mrr_at_10"]
+    lines = (root / "out" / "metrics.jsonl").read_text().splitlines()
+    steps = [x["step"] for x in map(json.loads, lines) if "eval/score" in x]
+    assert steps == [10, 20, 30, 40]
     page = (root / "out" / "report.html").read_text()
     assert "Worst pairs" in page and "dev.csv:" in page
     assert "MRR" in page
