@@ -96,12 +96,12 @@ def test_a_stopped_run_of_two_phases_ends_like_one_left_alone(
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, f"{name} {seed}")
     assert metrics(killed) == metrics(alone)
-    best = [f"best/{name}" for name in ("vocab.txt", "config.json")]
     for name in (
         "model.safetensors",
         "eval_results.txt",
         "best/model.safetensors",
-        *best,
+        "best/config.json",
+        "best/vocab.txt",
     ):
         written = [(path / name).read_bytes() for path in (alone, killed)]
         assert written[0] == written[1], name

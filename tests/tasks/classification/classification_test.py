@@ -100,6 +100,5 @@ def test_what_is_said_of_a_table_has_a_way_out(
 def test_rows_count_by_the_weights_of_their_labels(opened, given, expected):
     classification = opened("aaab", class_weights=given)
     for label, weight in enumerate(expected):
-        features = {"label_ids": np.array([[label]])}
-        found = classification.head().weight(features)
+        found = classification.head().weight({"label_ids": np.array([label])})
         assert float(found) == pytest.approx(weight)
