@@ -42,12 +42,7 @@ def flags(folder, name):
 
 def run(folder, name, **changed):
     """Runs in this process; returns the lines of metrics."""
-    given = flags(folder, name)
-    if "phases" in changed:
-        for flag in ("max_seq_length", "max_predictions_per_seq"):
-            del given[flag]
-        del given["num_train_steps"]
-    given |= changed
+    given = flags(folder, name) | changed
     argv = [f"--{flag}={value}" for flag, value in given.items()]
     config_flags.run(
         run_pretraining.PretrainingFlags,
@@ -117,20 +112,3 @@ def test_parts_give_the_same_losses(folder, redrawing, redrawn):
     """Also with masks that are drawn for each row of the global batch."""
     changed = {**redrawing, "gradient_accumulation_steps": 2}
     assert_same(run(folder, "drawn", **changed), redrawn)
-
-
-def test_phases_are_not_changed(folder, capfd):
-    given = {
-        "input_file": folder / "*.tfrecord",
-        "num_warmup_steps": 0,
-    }
-    lines = run(folder, "phases", phases="16:3,32:2", **given)
-    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5]
-    with pytest.raises(SystemExit):
-        run(folder, "phases", phases="16:3", num_train_steps=9, **given)
-    message = "--num_train_steps: not together with --phases"
-    assert message in capfd.readouterr().err
-    with pytest.raises(SystemExit) as stopped:
-        run(folder, "phases", phases="16:2,32:4", **given)
-    assert stopped.value.code == 2
-    assert "--phases was 16:3,32:2, is 16:2,32:4" in capfd.readouterr().err
