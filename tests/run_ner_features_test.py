@@ -49,7 +49,7 @@ def test_a_tagger_learns_and_predicts_without_its_activations(
         *MODES,
         "--do_predict",
         lstm_size=24,
-        num_train_epochs=12,
+        num_train_epochs=24,
     )
     values = tiny_runs.eval_results(folder)
     assert values["eval_f1"] > 0.8
