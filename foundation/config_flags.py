@@ -284,11 +284,11 @@ def build(config_class: type[_Config], **values: Any) -> _Config:
     try:
         parsed = {name: declared[name].parse(x) for name, x in values.items()}
         config = _construct(config_class, parsed)
+        found = flat_values(config)
         for name, value in given(config).items():
             for needed in declared[name].needs.split():
                 other, _, wanted = needed.partition("=")
-                found = flat_values(config)[other]
-                if not found or wanted not in ("", str(found)):
+                if not found[other] or wanted not in ("", str(found[other])):
                     shown = f"no{name}" if value is False else name
                     raise ValueError(f"--{shown} needs --{needed}")
     except ValueError as error:

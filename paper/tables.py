@@ -276,24 +276,16 @@ _TINY = dataclasses.replace(
     vocab_size=180,
     phases=((32, 5, 6), (64, 10, 2)),
     finetuning={
+        **_SMALL.finetuning,
         "train_batch_size": 8,
         "num_train_epochs": 1,
-        "learning_rate": "3e-4",
     },
     pretraining={
+        **_SMALL.pretraining,
         "train_batch_size": 8,
-        "learning_rate": 1e-3,
         "num_warmup_steps": 2,
     },
-    lengths={
-        "run_classifier.py": {"max_seq_length": 64},
-        "run_squad.py": {
-            "max_seq_length": 64,
-            "doc_stride": 21,
-            "max_query_length": 16,
-        },
-        "run_ner.py": {"max_seq_length": 32},
-    },
+    lengths={**_SMALL.lengths, "run_ner.py": {"max_seq_length": 32}},
     seeds=2,
     lstm_size=8,
     ensemble=2,

@@ -192,7 +192,6 @@ class Model(served_model.Model):
         """See served_model.Model."""
         if signature_name == "serve":
             features = {name: inputs[hub] for name, hub in HUB_NAMES.items()}
-            self._refuse(features)
             return served_model.rows(self._run(features))
         columns = [_decoded(inputs[name]) for name in self._predictor.inputs]
         items = list(zip(*columns, strict=True))
@@ -201,23 +200,26 @@ class Model(served_model.Model):
         results = self._predictor.predict(items)
         return [self._predictor.row(x) for x in results]
 
-    def _refuse(self, features: Mapping[str, np.ndarray]) -> None:
-        """Refuses ids that the model does not have.
-
-        The model would embed them as others.
-        """
-        shape = features["input_ids"].shape
+    def check(
+        self, signature_name: str, inputs: Mapping[str, np.ndarray]
+    ) -> None:
+        """See served_model.Model: the model would embed such ids as others."""
+        if signature_name != "serve":
+            return
+        shape = inputs[HUB_NAMES["input_ids"]].shape
         longest = self._config.max_position_embeddings
         for name, count in counts(self._config).items():
-            values, hub = features[name], HUB_NAMES[name]
+            hub = HUB_NAMES[name]
+            values = inputs[hub]
             if values.shape != shape or not 0 < shape[-1] <= longest:
                 raise errors.InputError(
                     f"{hub}: has the shape {list(values.shape)}; all need the "
                     f"same, with 1 to {longest} ids in a row"
                 )
-            for bad in values[(values < 0) | (values >= count)]:
+            for bad in np.argwhere((values < 0) | (values >= count)):
                 raise errors.InputError(
-                    f"{hub}: {bad} is not from 0 to {count - 1}"
+                    f"{hub}: row {bad[0]}: {values[tuple(bad)]} is not from 0 "
+                    f"to {count - 1}"
                 )
 
 

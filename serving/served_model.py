@@ -119,6 +119,12 @@ class Model(Protocol):
     max_seq_length: int | None = None
     signatures: Mapping[str, Signature]
 
+    def check(
+        self, signature_name: str, inputs: Mapping[str, np.ndarray]
+    ) -> None:
+        """Raises InputError, with the row's number, for values out of range."""
+        return None
+
     def predict(
         self, signature_name: str, inputs: Mapping[str, np.ndarray]
     ) -> Sequence[Mapping[str, Any]]:
@@ -126,7 +132,8 @@ class Model(Protocol):
 
         Args:
           signature_name: one of `signatures`.
-          inputs: name -> array [n, ...], n > 0, that fits the Spec.
+          inputs: name -> array [n, ...], n > 0, that fits the Spec and that
+            `check` accepts.
 
         Returns:
           n rows: output's name -> a JSON value or an array.

@@ -325,6 +325,8 @@ class Server:
 
         def read() -> tuple[rest_format.Request, list[servable.Part], int]:
             parsed = rest_format.parse(body, model.signatures)
+            # Before the rows are divided, which loses their numbers.
+            model.model.check(parsed.signature_name, parsed.inputs)
             signature = model.signatures[parsed.signature_name]
             num_values = signature.num_values(parsed.inputs)
             if num_values > _MOST_VALUES:

@@ -1,8 +1,7 @@
-"""Proves that flags of the hardware change nothing of what is trained.
+"""Proves that masks are drawn again in every step of a training only.
 
-The same few steps on shards without a manifest, which are read before anything
-is known of them: in one batch, in two accumulated parts, with activations
-computed twice, in half precision.
+A few steps on shards without a manifest, in one batch and in two accumulated
+parts.
 
 pytest tests/run_pretraining_split_test.py
 """

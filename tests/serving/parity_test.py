@@ -95,14 +95,22 @@ def test_ids_give_the_same_outputs_or_the_same_line(export):
         for changed in bad:
             inputs = {n: changed.get(i, ids[n]) for i, n in enumerate(names)}
             with pytest.raises(errors.InputError) as error:
-                model.predict("serve", inputs)
+                model.check("serve", inputs)
             assert "\n" not in str(error.value)
             lines.append(str(error.value))
     np.testing.assert_allclose(*found, atol=1e-5)
     assert lines[: len(bad)] == lines[len(bad) :]
-    assert lines[1] == "input_word_ids: 1000 is not from 0 to " + str(
+    assert lines[1] == "input_word_ids: row 0: 1000 is not from 0 to " + str(
         len(exports.WORDS) - 1
     )
+    # Rows are computed by length, the row of a line is that of the request.
+    rows = {n: x.repeat(20, 0).tolist() for n, x in ids.items()}
+    rows[names[0]][3] = [99] * 9
+    rows[names[1]][3] = [1] + [0] * 8
+    served = servable.load("m", export("pairs", "onnx"), parity.ENGINES["onnx"])
+    request = {"signature_name": "serve", "inputs": rows}
+    ((status, answer),) = parity.post(served, request)
+    assert status == 400 and "input_word_ids: row 3: 99 is" in answer["error"]
     # The SavedModel itself refuses them, too, for other servers.
     serve = tf.saved_model.load(export("pairs", "saved_model")).signatures
     for changed in bad[:4]:

@@ -15,7 +15,13 @@ import pytest
 from aiohttp import test_utils
 
 from foundation import errors
-from serving import servable, served_directories, server, tensorflow_engine
+from serving import (
+    servable,
+    served_directories,
+    served_model,
+    server,
+    tensorflow_engine,
+)
 
 # The threads of batches run until the process ends.
 pytestmark = pytest.mark.last
@@ -29,14 +35,17 @@ SHORT = dataclasses.replace(LIMITS, request_timeout=2)
 NAMES = ("classification", "tagging", "embedding", "multiple_choice", "numbers")
 
 
+def load(models):
+    """Loads what --models names."""
+    return {
+        name: servable.load(name, path, tensorflow_engine.ENGINE, ALL_CORES)
+        for name, path in served_directories.by_name(models).items()
+    }
+
+
 @pytest.fixture(scope="module")
 def servables(toys):
-    opened = {
-        name: servable.load(
-            name, str(toys / name), tensorflow_engine.ENGINE, ALL_CORES
-        )
-        for name in NAMES
-    }
+    opened = load(",".join(str(toys / name) for name in NAMES))
     for model in opened.values():
         model.warm_up()
     return opened
@@ -140,15 +149,9 @@ def test_an_earlier_version_is_served_as_its_refusal_says(toys, tmp_path):
     for version, name in enumerate(("embedding", "numbers"), 1):
         shutil.copytree(toys / name, tmp_path / str(version))
 
-    def opened(models):
-        named = served_directories.by_name(models.replace("DIR", str(tmp_path)))
-        return {
-            name: servable.load(name, path, tensorflow_engine.ENGINE, ALL_CORES)
-            for name, path in named.items()
-        }
-
-    _, line = get(opened("now=DIR"), "/v1/models/now/versions/1")
-    both = opened(re.search(r"--models=([^ ]+) ", line)[1])
+    _, line = get(load(f"now={tmp_path}"), "/v1/models/now/versions/1")
+    models = re.search(r"--models=([^ ]+) ", line)[1]
+    both = load(models.replace("DIR", str(tmp_path)))
     assert predict(both, "old", {"instances": ["ab"]})[1]["predictions"] == [
         [2, 2]
     ]
@@ -315,7 +318,7 @@ def test_status_and_metadata_are_those_of_tensorflow_serving(servables):
     assert text["tensor_shape"]["dim"] == [{"size": "-1", "name": ""}]
 
 
-class Waiting:
+class Waiting(served_model.Model):
     """A model that answers when the test lets it."""
 
     def __init__(self, model):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.last
 SECONDS = 0.02
 
 
-class Model:
+class Model(served_model.Model):
     """A model whose answer is the text of its file."""
 
     def __init__(self, directory):
