@@ -52,7 +52,8 @@ def train_all(session: sessions.Session) -> tuple[networks.Network, int]:
             # Two models need not fit into memory. The compiled step is in a
             # cycle of references, which only the garbage collector frees.
             network = None
-            gc.collect()
+            if flags.is_grid:
+                gc.collect()
             network, result = train(session, run, teacher)
             trained = run.name
             _finish(session, network, run, result)

@@ -26,16 +26,16 @@ def dropout(x, rate: float, seed):
         rate: the fraction, rounded to a multiple of 2^-16.
         seed: int32 [2], or None for inference, which returns x itself.
     """
-    is_kept = draw(ops.shape(x), rate, seed)
+    is_kept = draw(x, rate, seed)
     return x if is_kept is None else keep(x, is_kept, rate=rate)
 
 
-def draw(shape, rate: float, seed):
-    """Draws which elements to keep: bool, or None if all are kept."""
+def draw(x, rate: float, seed):
+    """Draws which elements of x to keep: bool, or None if all are kept."""
     threshold = round(rate * 2**16)
     if seed is None or threshold == 0:
         return None
-    return draw_mask(seed, shape=shape, threshold=threshold)
+    return draw_mask(seed, shape=ops.shape(x), threshold=threshold)
 
 
 @replacement.replaceable

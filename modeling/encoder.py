@@ -182,7 +182,7 @@ class BertEncoder(layers.Layer):
         if self.pooler is None:
             pooled_positions = input_ids[:, :0]
         elif pooled_positions is None:
-            pooled_positions = ops.zeros_like(input_ids[:, :1])
+            pooled_positions = ops.zeros_like(input_ids[:, 0])[:, None]
         return ops.cast(pooled_positions, "int32")
 
     def _outputs(self, x, at_pooled, states, is_first) -> EncoderOutputs:

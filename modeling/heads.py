@@ -36,7 +36,7 @@ class MaskedLmHead(layers.Layer):
     def call(self, x, table):
         """Maps float [B, P, H] and the word embeddings to float32 [B, P, V]."""
         x = self.layer_norm(self.dense(x))
-        *leading, size = ops.shape(x)
+        *leading, size = layers.shape_of(x)
         table = ops.cast(table, self.compute_dtype)  # [V, H]
         x = ops.matmul(ops.reshape(x, (-1, size)), ops.transpose(table))
         scores = ops.reshape(x, (*leading, table.shape[0]))

@@ -165,12 +165,14 @@ class Predictor:
         if self._jit_compile or self._weights_change or not is_cpu:
             return False
         if self._copies is None or not self._copies.are_current():
-            for key in [key for key in self._compiled if key[0]]:
+            former = [key for key in self._compiled if key[0]]
+            for key in former:
                 del self._compiled[key]
             self._copies = None
             # Graphs are parts of reference cycles: those of former weights
             # would keep their constants until a later collection.
-            gc.collect()
+            if former:
+                gc.collect()
             self._copies = onednn.Predictions(self._model)
         self._uses_copies = self._copies.has_copies
         return self._uses_copies

@@ -36,17 +36,8 @@ class AdamW:
     epsilon: float = 1e-6
     bias_correction: bool = False
 
-    def apply(
-        self,
-        variable: tf.Variable,
-        slots: Sequence[tf.Variable],
-        gradient: tf.Tensor,
-        rate: tf.Tensor,
-        step: tf.Tensor,
-        path: str,
-    ) -> None:
-        """Moves one variable and its two slots on the current device."""
-        m, v = slots
+    def scalars(self, rate: tf.Tensor, step: tf.Tensor) -> Mapping[str, Any]:
+        """Returns what `apply` needs, the same for all variables of a rate."""
         powers = [tf.zeros([]), tf.zeros([])]  # beta^t = 0: no bias correction.
         epsilon = tf.constant(self.epsilon)
         if self.bias_correction:
@@ -54,21 +45,37 @@ class AdamW:
             powers = [tf.pow(self.beta_1, t), tf.pow(self.beta_2, t)]
             # The operation adds it to the root of v as it is, uncorrected.
             epsilon *= tf.sqrt(1.0 - powers[1])
+        return {
+            "kept": 1.0 - rate * self.weight_decay,
+            "lr": rate,
+            "beta1_power": powers[0],
+            "beta2_power": powers[1],
+            "beta1": tf.constant(self.beta_1),
+            "beta2": tf.constant(self.beta_2),
+            "epsilon": epsilon,
+        }
+
+    def apply(
+        self,
+        variable: tf.Variable,
+        slots: Sequence[tf.Variable],
+        gradient: tf.Tensor,
+        path: str,
+        *,
+        kept: tf.Tensor,
+        **adam: tf.Tensor,
+    ) -> None:
+        """Moves one variable and its two slots on the current device."""
         if self.weight_decay and not re.search(NO_DECAY, path):
             # Decay first: it uses the weights of before the step.
-            variable.assign(variable * (1.0 - rate * self.weight_decay))
+            variable.assign(variable * kept)
         # One fused pass over memory instead of a dozen.
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
-            m=m.handle,
-            v=v.handle,
-            beta1_power=powers[0],
-            beta2_power=powers[1],
-            lr=rate,
-            beta1=self.beta_1,
-            beta2=self.beta_2,
-            epsilon=epsilon,
+            m=slots[0].handle,
+            v=slots[1].handle,
             grad=gradient,
+            **adam,
         )
 
 
@@ -88,23 +95,29 @@ class Lamb:
     beta_2: float = 0.999
     epsilon: float = 1e-6
 
+    def scalars(self, rate: tf.Tensor, step: tf.Tensor) -> Mapping[str, Any]:
+        """Returns what `apply` needs, the same for all variables of a rate."""
+        t = tf.cast(step, tf.float32) + 1.0
+        powers = tf.pow(self.beta_1, t), tf.pow(self.beta_2, t)
+        return {"rate": rate, "corrections": [1.0 - x for x in powers]}
+
     def apply(
         self,
         variable: tf.Variable,
         slots: Sequence[tf.Variable],
         gradient: tf.Tensor,
-        rate: tf.Tensor,
-        step: tf.Tensor,
         path: str,
+        *,
+        rate: tf.Tensor,
+        corrections: Sequence[tf.Tensor],
     ) -> None:
         """Moves one variable and its two slots on the current device."""
         m = self.beta_1 * slots[0] + (1.0 - self.beta_1) * gradient
         v = self.beta_2 * slots[1] + (1.0 - self.beta_2) * gradient**2
         slots[0].assign(m)
         slots[1].assign(v)
-        t = tf.cast(step, tf.float32) + 1.0
-        m = m / (1.0 - tf.pow(self.beta_1, t))
-        v = v / (1.0 - tf.pow(self.beta_2, t))
+        m = m / corrections[0]
+        v = v / corrections[1]
         update = m / (tf.sqrt(v) + self.epsilon)
         if self.weight_decay and not re.search(NO_DECAY, path):
             update += self.weight_decay * variable
@@ -193,13 +206,17 @@ class Optimizer:
         """
         context = tf.distribute.get_replica_context()
         is_applied = tf.constant(True) if is_wanted is None else is_wanted
-        rate = self.schedule(step)
+        rate, factors = self.schedule(step), self._rate_factors
+        scalars = {
+            factor: self._rule.scalars(rate * factor, step)
+            for factor in {1.0, *factors.values()}
+        }
 
-        def move(variable, gradient, rate, step, is_applied, *slots, path):
-            rate = rate * self._rate_factors.get(path, 1.0)
+        def move(variable, gradient, scalars, is_applied, *slots, path):
+            own = scalars[factors.get(path, 1.0)]
 
             def apply():
-                self._rule.apply(variable, slots, gradient, rate, step, path)
+                self._rule.apply(variable, slots, gradient, path, **own)
 
             if is_wanted is None:
                 apply()
@@ -221,7 +238,7 @@ class Optimizer:
         strategy = context.strategy
         if not isinstance(strategy, tf.distribute.OneDeviceStrategy):
             context.merge_call(
-                move_all, args=(list(gradients), rate, step, is_applied)
+                move_all, args=(list(gradients), scalars, is_applied)
             )
             return
         # Without merge_call, XLA can compile the update with the gradients.
@@ -231,8 +248,7 @@ class Optimizer:
             move(
                 variable.value,
                 gradient,
-                rate,
-                step,
+                scalars,
                 is_applied,
                 *slots,
                 path=variable.path,

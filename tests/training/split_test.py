@@ -1,9 +1,9 @@
 """Proves that the hardware split does not change the mathematics.
 
-The same 50 steps on one device, on two replicas in four accumulated parts, and
-on two processes under XLA: losses, norms and weights within 1e-5. make test-all
-has more replicas, LAMB, and XLA alone. Every step is clipped, examples have
-different numbers of predictions.
+The same 50 steps on one device, on two replicas in four accumulated parts under
+XLA, and on two processes: losses, norms and weights within 1e-5. make test-all
+has more replicas, LAMB, XLA alone, and XLA on two processes. Every step is
+clipped, examples have different numbers of predictions.
 
 pytest tests/training/split_test.py
 """
@@ -92,7 +92,7 @@ def runs(tmp_path_factory):
     """
     directory = tmp_path_factory.mktemp("splits")
     options = {
-        "split": {"accumulation": 4},
+        "split": {"accumulation": 4, "jit": True},
         "dropout": {"dropout": 0.5, "steps": 5},
         "overflow": {"precision": "float16", "overflow": 2, "steps": 6},
     }
@@ -148,13 +148,16 @@ def test_an_overflow_on_one_replica_skips_the_step_on_all(runs):
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_losses_and_weights_of_one(runs, tmp_path):
+@pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.all)]
+)
+def test_two_processes_give_the_losses_and_weights_of_one(runs, tmp_path, jit):
     options = {
         "run": {
             **BASE,
             "strategy": "multi_worker_mirrored",
             "replicas": None,
-            "jit": True,
+            "jit": jit,
             "save_every": 20,
             "eval_every": 25,
             # Without waiting, the other process would find step 40.

@@ -14,6 +14,9 @@ import sys
 import time
 from typing import NamedTuple
 
+import foundation.tensorflow_setup  # noqa: F401
+
+# isort: split
 import keras
 import numpy as np
 import tensorflow as tf
