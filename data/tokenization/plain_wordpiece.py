@@ -48,17 +48,13 @@ class PlainTokenizer(wordpiece.Tokenizer):
         return _Kept(self._encode_chunk_with_offsets)
 
     @functools.cached_property
-    def _normalizer(self) -> normalization_lib.Normalization:
-        return self._normalization()
-
-    @functools.cached_property
     def _longest_token(self) -> int:
         return max(map(len, self.vocabulary.ids))
 
     @functools.cached_property
     def _cut(self) -> tuple[Callable[[str], list[str]], int]:
         """Cuts text into chunks; the number of characters between two."""
-        lowers = self._normalizer.do_lower_case
+        lowers = self.normalization.do_lower_case
         if pattern := self.vocabulary.added_pattern(lowers=lowers):
             return re.compile(f"({pattern}| )").split, 0
         return lambda text: text.split(" "), 1
@@ -66,7 +62,7 @@ class PlainTokenizer(wordpiece.Tokenizer):
     def _added_id(self, chunk: str) -> int | None:
         """Returns the id of a chunk that is an added token."""
         added, ids = self.vocabulary.added, self.vocabulary.ids
-        if chunk not in added and self._normalizer.do_lower_case:
+        if chunk not in added and self.normalization.do_lower_case:
             chunk = chunk.lower()
         return ids[chunk] if chunk in added else None
 
@@ -115,7 +111,7 @@ class PlainTokenizer(wordpiece.Tokenizer):
             return (added,)
         return tuple(
             token_id
-            for word in self._normalizer.words(chunk)
+            for word in self.normalization.words(chunk)
             for token_id, _, _ in self._split(word)
         )
 
@@ -123,12 +119,12 @@ class PlainTokenizer(wordpiece.Tokenizer):
         if (added := self._added_id(chunk)) is not None:
             return _Tokens((added,), (0,), (len(chunk),))
         ids, starts, ends = [], [], []
-        for word, source in self._normalizer.words_with_sources(chunk):
+        for word, source in self.normalization.words_with_sources(chunk):
             for token_id, first, after in self._split(word):
                 covered = source[first:after]
                 ids.append(token_id)
                 starts.append(min(covered))
-                ends.append(self._normalizer.end_of(chunk, max(covered)))
+                ends.append(self.normalization.end_of(chunk, max(covered)))
         return _Tokens(tuple(ids), tuple(starts), tuple(ends))
 
     def _split(self, word: str) -> list[tuple[int, int, int]]:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.tokenization import normalization, wordpiece
+from data.tokenization import wordpiece
 from tasks.squad import windowing
 from tasks.squad.dataset import Word
 from tasks.squad.settings import AnswerSettings
@@ -245,8 +245,7 @@ def projector(
     settings.exact_answers returns the characters of the tokens instead.
     """
     tokens = tokenizer.vocabulary.tokens
-    # Its table of all code points takes 28 ms.
-    split = normalization.Normalization(**tokenizer.settings).words
+    split = tokenizer.normalization.words
     normalize = functools.lru_cache(1 << 16)(lambda word: " ".join(split(word)))
 
     def project(
