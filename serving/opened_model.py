@@ -9,6 +9,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import tensorflow as tf
 from absl import logging
 
 from data.features import Features
@@ -184,6 +185,11 @@ class OpenedModel:
     def logits(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Maps a batch of features to the outputs of the model."""
         return self.head.predict(self.model, features)
+
+    @functools.cached_property
+    def traced_logits(self) -> Any:
+        """`logits` for graphs, which have the operations of the model once."""
+        return tf.function(self.logits, autograph=False)
 
 
 def _task_of(path: str, source: checkpoint_sources.Source) -> str:

@@ -38,7 +38,7 @@ def signatures(opened: OpenedModel) -> dict[str, Any]:
     def serve(**inputs: tf.Tensor) -> _Tensors:
         features = {name: inputs.pop(hub) for name, hub in names.items()}
         with tf.control_dependencies(_checks(features, opened.setup.config)):
-            return opened.logits(features | inputs)
+            return opened.traced_logits(features | inputs)
 
     found = {"serve": _traced(serve, of_ids)}
     found[served_model.DEFAULT_SIGNATURE] = found["serve"]

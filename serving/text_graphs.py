@@ -176,7 +176,8 @@ def _token_logits(
 
     def compute(first: tf.Tensor) -> tf.RaggedTensor:
         rows = slice(first, first + _WINDOWS_AT_ONCE)
-        outputs = opened.logits(found.features(lambda x: x[rows])).values()
+        features = found.features(lambda x: x[rows])
+        outputs = opened.traced_logits(features).values()
         values = tf.concat(
             [x if x.shape.rank > 2 else x[:, :, None] for x in outputs], axis=-1
         )
@@ -226,7 +227,7 @@ def sentences(
         nrows=tf.size(text, tf.int64),
     )
     features = found.features(by_text) if sizes else found.features()
-    logits = opened.logits(features)["logits"]
+    logits = opened.traced_logits(features)["logits"]
     if setup.labels is None:
         return {"score": logits[:, 0]}
     names = tf.constant(setup.labels)
@@ -262,7 +263,7 @@ def choices(
         name: tf.reshape(x, tf.concat([shape, [-1]], 0))
         for name, x in found.features().items()
     }
-    logits = opened.logits(features)["logits"]
+    logits = opened.traced_logits(features)["logits"]
     return {
         "choice": tf.argmax(logits, axis=1, output_type=tf.int32),
         "probabilities": tf.nn.softmax(logits),
@@ -297,7 +298,7 @@ def words_of_masks(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
     positions = positions.to_tensor(offset, shape=shape) - offset
     features = found.features() | {"masked_lm_positions": positions}
     # Embeddings may be padded.
-    logits = opened.logits(features)["logits"][:, :, : len(words)]
+    logits = opened.traced_logits(features)["logits"][:, :, : len(words)]
     top_k = min(setup.settings["top_k"], len(words))
     values, best = tf.math.top_k(tf.nn.softmax(logits), top_k)
     is_mask, names = is_mask[:, :, None], tf.constant(words.tokens)
@@ -313,7 +314,7 @@ def embeddings(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
     tokenizer = opened.setup.tokenizer
     ids, longest = tokenizer.graph(text), opened.setup.max_seq_length
     found = windows(tokenizer.vocabulary, ids, None, longest)
-    (embedding,) = opened.logits(found.features()).values()
+    (embedding,) = opened.traced_logits(found.features()).values()
     return {"embedding": embedding}
 
 

@@ -267,6 +267,7 @@ def test_multiple_choice_in_swags_columns(root):
     assert rows[1:] == best
 
 
+@pytest.mark.all
 def test_a_left_to_right_model_learns_and_is_kept(root):
     """With a BiLSTM under its head, as in the paper."""
     start = tiny_runs.save_encoder(
@@ -297,6 +298,7 @@ def documents(seed, count):
         yield " ".join(words), ["no", "yes"][label]
 
 
+@pytest.mark.all
 def test_windows_learn_what_is_behind_the_first(root):
     for name, seed, count in (("long", 1, 600), ("long_dev", 2, 60)):
         with open(root / f"{name}.csv", "w", newline="") as file:

@@ -98,6 +98,7 @@ def test_a_trained_model_predicts_the_same_of_words_alone(trained, root):
     assert not (other / "scores_test.txt").exists()
 
 
+@pytest.mark.all
 def test_document_context_and_another_scheme(root, trained):
     folder = run(
         root,
@@ -166,6 +167,7 @@ def test_standard_input_is_tagged_to_standard_output(
     assert [e["text"] for e in records[0]["entities"]] == ["Jim Smith", "Rome"]
 
 
+@pytest.mark.all
 def test_tags_without_spans_are_learned_as_they_are(root):
     rng = random.Random(4)
     rows = [rng.choice(WORDS[5:]) for _ in range(1000)]

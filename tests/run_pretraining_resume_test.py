@@ -33,7 +33,7 @@ FLAGS = {
     "num_warmup_steps": 4,
     "save_checkpoints_steps": 5,
     "iterations_per_loop": 3,
-    "eval_every_steps": 12,
+    "eval_every_steps": 20,
     "max_eval_steps": 2,
     "precision": "float32",
 }

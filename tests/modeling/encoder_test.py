@@ -134,12 +134,10 @@ def test_recomputing_gives_the_same_gradients_with_dropout(
             np.testing.assert_allclose(kept, recomputed, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("wanted", "packed", "attention"),
-    [
-        pytest.param("all", False, "bidirectional", marks=pytest.mark.all),
-        ("some", True, "left_to_right"),
-    ],
+    [("all", False, "bidirectional"), ("some", True, "left_to_right")],
 )
 def test_compiled_and_dynamic_shapes_compute_the_same(
     wanted, packed, attention, tiny_config, features

@@ -354,9 +354,16 @@ SAVED = [
     ),
     ("fill_mask", {}, ["the [MASK] sat"]),
 ]
+QUICK = ("classification", "question_answering", "fill_mask")
 
 
-@pytest.mark.parametrize("task, options, inputs", SAVED)
+@pytest.mark.parametrize(
+    "task, options, inputs",
+    [
+        x if x[0] in QUICK else pytest.param(*x, marks=pytest.mark.all)
+        for x in SAVED
+    ],
+)
 def test_a_saved_model_reads_and_predicts_as_before(
     tiny_models, tmp_path, task, options, inputs
 ):

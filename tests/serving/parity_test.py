@@ -23,7 +23,7 @@ LENGTH = parity.LENGTH
 # The commands read tables, in which these characters have a meaning.
 TEXTS = [text.replace("\0", " ") for text in exports.TEXTS]
 TEXTS += parity.CONTEXTS
-QUICK = ("pairs", "exact_answers", "fill_mask")
+QUICK = ("pairs", "exact_answers")
 
 
 @pytest.fixture(scope="module")

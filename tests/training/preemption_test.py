@@ -85,7 +85,7 @@ def assert_ends_alike(directory, first, undisturbed):
 
 @pytest.mark.parametrize(
     ("evaluation_call", "stands_at"),
-    [(3, 6), (4, 7)],
+    [pytest.param(3, 6, marks=pytest.mark.all), (4, 7)],
     ids=["with_a_save", "end_of_run"],
 )
 def test_a_signal_during_an_evaluation_does_not_wait_for_it(
@@ -109,7 +109,7 @@ def test_a_signal_during_an_evaluation_does_not_wait_for_it(
 
 @pytest.mark.parametrize(
     ("save_call", "stands_at"),
-    [(1, 2), (4, 4)],
+    [pytest.param(1, 2, marks=pytest.mark.all), (4, 4)],
     ids=["best", "end_of_phase"],
 )
 def test_a_signal_while_saving_is_not_lost(

@@ -10,7 +10,7 @@ here alike, is measured by benchmarks/data_statistics.py.
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from data.pretraining import instances
 from data.pretraining.settings import Settings
@@ -45,7 +45,7 @@ def chance(values, labels) -> float:
     table = np.histogram2d(
         values, labels, [np.arange(values.max() + 2), [0, 1, 2]]
     )[0]
-    return stats.chi2_contingency(table).pvalue
+    return scipy.stats.chi2_contingency(table).pvalue
 
 
 def test_labels_do_not_depend_on_the_document_of_a_or_b(found):
@@ -70,4 +70,4 @@ def test_a_random_next_sentence_is_from_any_other_document(found):
     distance = document(chosen["b_start"]) - document(chosen["a_start"])
     counts = np.bincount(distance % DOCUMENTS, minlength=DOCUMENTS)
     assert counts[0] == 0
-    assert stats.chisquare(counts[1:]).pvalue > 1e-4
+    assert scipy.stats.chisquare(counts[1:]).pvalue > 1e-4

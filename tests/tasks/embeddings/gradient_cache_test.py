@@ -52,7 +52,7 @@ def gradients_of(model, features, encode):
     return step(features)
 
 
-@pytest.mark.parametrize("size", [3, 20])
+@pytest.mark.parametrize("size", [3, pytest.param(20, marks=pytest.mark.all)])
 def test_gradients_are_those_of_the_whole_batch(size):
     model = models.EmbeddingModel(CONFIG, seed=1)
     features = make_features(8)

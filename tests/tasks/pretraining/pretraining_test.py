@@ -124,6 +124,7 @@ def _first_step(task):
     """Returns values of a step and of an evaluation before it, and the norm."""
     config = dataclasses.replace(
         CONFIG,
+        num_hidden_layers=1,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         initializer_range=0.5,
