@@ -238,8 +238,10 @@ class LayerNorm(Layer):
 
     def call(self, x):
         """Maps float [..., H] to the same shape in the compute dtype."""
-        x = layer_norm(x, self.gamma, self.beta, epsilon=LAYER_NORM_EPSILON)
-        return ops.cast(x, self.compute_dtype)
+        return ops.cast(
+            layer_norm(x, self.gamma, self.beta, epsilon=LAYER_NORM_EPSILON),
+            self.compute_dtype,
+        )
 
 
 class ResidualOutput(Layer):
@@ -327,8 +329,7 @@ class Embeddings(Layer):
             positions = self.position_embeddings[:length]  # [S, H]
         else:
             positions = ops.take(self.position_embeddings, position_ids, axis=0)
-        x = words + types + positions  # [B, S, H]
-        x = self.layer_norm(x)
+        x = self.layer_norm(words + types + positions)  # [B, S, H]
         return dropout.dropout(x, self.rate, dropout_seed)
 
 
