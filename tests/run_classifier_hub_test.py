@@ -34,6 +34,7 @@ def cache(tmp_path, monkeypatch):
     hub._download.cache_clear()
 
 
+@pytest.mark.all
 def test_a_run_stores_the_name_and_no_path_of_the_cache(cache, tmp_path):
     rows = ["text,label", *["a fine film .,1", "the dull film .,0"] * 8]
     (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")

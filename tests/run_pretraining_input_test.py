@@ -143,6 +143,7 @@ def test_a_finished_run_says_so_and_that_it_taught_nothing(root, caplog):
     assert "still on the plateau" in caplog.text
 
 
+@pytest.mark.all
 def test_no_limit_evaluates_all_records(root, caplog):
     _run(root, do_train=None, max_eval_steps=1)
     assert "results on 8 of" in caplog.text

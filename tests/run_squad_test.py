@@ -145,6 +145,7 @@ def test_the_threshold_is_found_applied_and_stored(second, root):
     assert threshold(other) == found
 
 
+@pytest.mark.all
 def test_what_is_stored_with_a_model_outlives_later_runs(second, root):
     names = ("question_answering.json", "model.safetensors")
     before = {name: (second / name).read_bytes() for name in names}
@@ -217,6 +218,7 @@ def test_it_answers_at_the_prompt(first, second, root, capsys, monkeypatch):
     assert "(no answer)" in capsys.readouterr().out
 
 
+@pytest.mark.all
 def test_a_student_learns_from_a_teacher_of_the_same_squad(
     first, second, root, capsys
 ):

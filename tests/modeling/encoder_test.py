@@ -113,6 +113,7 @@ def test_only_the_pooled_position_may_be_computed(
     )
 
 
+@pytest.mark.all
 def test_recomputing_gives_the_same_gradients_with_dropout(
     tiny_config, features
 ):

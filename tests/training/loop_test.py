@@ -141,6 +141,7 @@ def test_checkpoints_are_tf1_files_and_old_ones_are_removed(tmp_path):
     assert tf.train.load_variable(latest, "global_step") == 20
 
 
+@pytest.mark.all
 def test_phases_of_other_lengths_are_one_run(tmp_path):
     """The second one begins its own data at its own beginning."""
     complete, stopped = tmp_path / "complete", tmp_path / "stopped"

@@ -6,6 +6,7 @@ python -m pytest tests/tasks/pretraining/accumulation_test.py
 """
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from modeling import models
@@ -70,6 +71,7 @@ def train(num_accumulation_steps):
     return sums, [variable.numpy() for variable in model.weights]
 
 
+@pytest.mark.all
 def test_micro_batches_train_as_one_batch():
     losses, weights = train(1)
     found, others = train(2)
