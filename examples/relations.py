@@ -67,10 +67,12 @@ class Relations(labels.LabelTask):
         """See Task; a long text loses its ends, not the entities."""
         (a, b), (c, d) = sorted([example.head, example.tail])
         text, length = example.text, self.flags.max_seq_length
-        if not 0 <= a < b <= c < d <= len(text):
+        is_marked = any(marker in text for marker in MARKERS)
+        if is_marked or not 0 <= a < b <= c < d <= len(text):
             raise errors.InputError(
                 f"{example.where}: head and tail must be two different parts "
-                f"of the text, which has {len(text)} characters"
+                f"of the text, which has {len(text)} characters, and it must "
+                f"not contain {', '.join(MARKERS)}"
             )
         e1, e2 = MARKERS[:2], MARKERS[2:]
         first, second = (e1, e2) if (a, b) == example.head else (e2, e1)

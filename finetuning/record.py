@@ -142,8 +142,9 @@ class RunRecord:
           result: "step", "seconds", "values" by name, and why it "failed" or
             "". If it is the best, the directory has its weights.
         """
-        if self.is_best(run, result):
-            self.best = {"run": run, "step": result["step"]}
+        best = {"run": run, "step": result["step"]}
+        if self.is_best(run, result) and best != self.best:
+            self.best = best
             self.evaluations = {}  # They are of another model.
         self.write(runs={**self.runs, run: dict(result)})
 

@@ -20,7 +20,8 @@ class EncoderOutputs(NamedTuple):
         positions.
     pooled_output: float [B, H] ([B, M, H] if pooled_positions were given), or
         None without a pooler.
-    all_encoder_layers: L times float [B, S, H]; the last is sequence_output.
+    all_encoder_layers: float [B, S, H] of the lower layers; the last of L is
+        sequence_output.
     embedding_output: float [B, S, H].
     """
 

@@ -94,10 +94,11 @@ def test_a_task_of_ones_own_trains_and_predicts(tmp_path, capsys):
     assert labels == [[*RELATIONS][i % 2] for i in range(5)]
     tokens = (out / "vocab.txt").read_text().split()
     assert tokens[-4:] == ["[E1]", "[/E1]", "[E2]", "[/E2]"]
-    # Two entities cannot overlap.
-    line = json.loads(test.read_text().splitlines()[0])
-    test.write_text(json.dumps(line | {"tail": [1, 2]}) + "\n")
-    with pytest.raises(SystemExit):
-        tiny_runs.start("examples/relations", *predict)
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert f"{test}:1: head and tail" in line
+    # Two entities cannot overlap; the place of a mark would be ambiguous.
+    row = json.loads(test.read_text().splitlines()[0])
+    for wrong in ({"tail": [1, 2]}, {"text": f"{row['text']} [E1]"}):
+        test.write_text(json.dumps(row | wrong) + "\n")
+        with pytest.raises(SystemExit):
+            tiny_runs.start("examples/relations", *predict)
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert f"{test}:1: head and tail" in line

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end a run at the next step, after a checkpoint.
+"""SIGTERM and Ctrl-C end a run after the compiled call and a checkpoint.
 
 A machine that is taken away sends SIGTERM: the run saves and exits with
 EXIT_CODE, which means "run the same command again" (75 is EX_TEMPFAIL of

@@ -131,8 +131,10 @@ class TrainStep:
         self._loss_scale = learner.loss_scale
         self._strategy = strategy
         self._seed = seed
+        # Known once a step has been traced: names, and of each loss its epsilon
+        # and its factor.
         self._names: list[str] = []
-        # Known once a step has been traced.
+        self._loss_constants: dict[str, tuple[float, float]] = {}
         self.global_batch_size = 0
         self._run = tf.function(self._steps, autograph=False)
         # XLA compiles the forward and the backward pass. On several devices the

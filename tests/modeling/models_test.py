@@ -82,6 +82,7 @@ def test_the_masked_lm_head_is_tied_to_the_word_embeddings(
     assert np.flatnonzero(changed).tolist() == [unused]
 
 
+@pytest.mark.all
 def test_a_classifier_that_reads_left_to_right_has_seen_all(
     tiny_config, features, set_weights
 ):
