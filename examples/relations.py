@@ -71,8 +71,8 @@ class Relations(labels.LabelTask):
         if is_marked or not 0 <= a < b <= c < d <= len(text):
             raise errors.InputError(
                 f"{example.where}: head and tail must be two different parts "
-                f"of the text, which has {len(text)} characters, and it must "
-                f"not contain {', '.join(MARKERS)}"
+                f"of the text, which has {len(text)} characters and must not "
+                f"contain {', '.join(MARKERS)}"
             )
         e1, e2 = MARKERS[:2], MARKERS[2:]
         first, second = (e1, e2) if (a, b) == example.head else (e2, e1)

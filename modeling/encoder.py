@@ -183,6 +183,7 @@ class BertEncoder(layers.Layer):
         if self.pooler is None:
             pooled_positions = input_ids[:, :0]
         elif pooled_positions is None:
+            # Not [:, :1], whose size is not known if S is not.
             pooled_positions = ops.zeros_like(input_ids[:, 0])[:, None]
         return ops.cast(pooled_positions, "int32")
 

@@ -162,13 +162,14 @@ def attention_bias(
 
 
 def shape_of(x) -> tuple:
-    """Returns the shape of x for a reshape, which infers one unknown size.
+    """Returns the shape of x for ops.reshape: -1 is the only unknown size.
 
-    TensorFlow computes each unknown size of `ops.shape` with operations, which
-    were a fifth of all in the graph of a step.
+    TensorFlow computes each unknown size of ops.shape with five operations,
+    which were a fifth of all in the graph of a step.
     """
     shape = tuple(x.shape)
-    if shape.count(None) > 1 or 0 in shape:  # Nothing is inferred of none.
+    # Of several unknown sizes, or without elements, -1 would be ambiguous.
+    if shape.count(None) > 1 or 0 in shape:
         return ops.shape(x)
     return tuple(-1 if size is None else size for size in shape)
 

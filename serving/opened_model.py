@@ -188,7 +188,7 @@ class OpenedModel:
 
     @functools.cached_property
     def traced_logits(self) -> Any:
-        """`logits` for graphs, which have the operations of the model once."""
+        """`logits`, traced once for all graphs that call it."""
         return tf.function(self.logits, autograph=False)
 
 

@@ -50,7 +50,12 @@ class EncodingWithOffsets(NamedTuple):
 
 
 class Tokenizer:
-    """Splits text into the tokens of one vocabulary."""
+    """Splits text into the tokens of one vocabulary.
+
+    Attributes:
+      vocabulary: vocabulary of the model.
+      settings: the switches, named as in tokenizer_config.json.
+    """
 
     def __init__(
         self,
@@ -69,34 +74,27 @@ class Tokenizer:
           tokenize_chinese_chars: makes every Chinese character a word.
         """
         self.vocabulary = vocabulary
-        self._normalize = functools.partial(
-            normalization_lib.Normalization,
-            do_lower_case=do_lower_case,
-            strip_accents=strip_accents,
-            tokenize_chinese_chars=tokenize_chinese_chars,
-        )
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The switches, named as in tokenizer_config.json."""
-        return dict(self._normalize.keywords)
+        self.settings: dict[str, Any] = {
+            "do_lower_case": do_lower_case,
+            "strip_accents": strip_accents,
+            "tokenize_chinese_chars": tokenize_chinese_chars,
+        }
 
     @property
     def strips_accents(self) -> bool:
         """Whether accents are stripped, also where no setting says so."""
-        switches = self._normalize.keywords
-        strips = switches["strip_accents"]
-        return switches["do_lower_case"] if strips is None else strips
+        strips = self.settings["strip_accents"]
+        return self.settings["do_lower_case"] if strips is None else strips
 
     def __reduce__(self):
         """Pickles the vocabulary and the switches, not TensorFlow's part."""
-        build = functools.partial(type(self), **self._normalize.keywords)
+        build = functools.partial(type(self), **self.settings)
         return build, (self.vocabulary,)
 
     @functools.cached_property
     def normalization(self) -> normalization_lib.Normalization:
         """What the switches do to text; its tables take 30 ms."""
-        return self._normalize()
+        return normalization_lib.Normalization(**self.settings)
 
     @functools.cached_property
     def graph(self) -> "graph_tokenization.GraphTokenizer":

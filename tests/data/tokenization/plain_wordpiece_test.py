@@ -14,15 +14,15 @@ from tests.data.tokenization import random_text
 
 SWITCHES = [
     {},
-    {"do_lower_case": False},
-    {"strip_accents": False},
-    {"do_lower_case": False, "strip_accents": True},
-    {"tokenize_chinese_chars": False},
-]
-# The last four are in make test-all.
-EACH = [
-    SWITCHES[0],
-    *(pytest.param(x, marks=pytest.mark.all) for x in SWITCHES[1:]),
+    *(
+        pytest.param(x, marks=pytest.mark.all)
+        for x in (
+            {"do_lower_case": False},
+            {"strip_accents": False},
+            {"do_lower_case": False, "strip_accents": True},
+            {"tokenize_chinese_chars": False},
+        )
+    ),
 ]
 
 
@@ -55,7 +55,7 @@ def known(texts):
     )
 
 
-@pytest.mark.parametrize("switches", EACH, ids=str)
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
 def test_any_mixture_has_the_tokens_of_the_graph(switches):
     texts = random_text.texts(400, seed=5)
     texts += ["", " ", "  a  b ", "x" * 200 + " " + "y" * 201, "\ud800a \udfff"]
@@ -97,7 +97,7 @@ def test_only_so_many_short_chunks_are_kept(monkeypatch, repository):
 ADDED = ["[E1]", "covid", "covid vaccine", "</s>", "\u732b", "<Caf\u00e9>"]
 
 
-@pytest.mark.parametrize("switches", EACH[:2], ids=str)
+@pytest.mark.parametrize("switches", SWITCHES[:2], ids=str)
 def test_added_tokens_are_found_in_any_text(switches):
     texts = random_text.texts(300, seed=7)
     rng = random.Random(8)
