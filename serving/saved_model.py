@@ -59,34 +59,35 @@ def signatures(opened: OpenedModel) -> dict[str, Any]:
 def _checks(features: _Tensors, config: BertConfig) -> list[tf.Operation]:
     """Refuses features that the model would embed as others."""
     ids, longest = features["input_ids"], config.max_position_embeddings
-    checks = [
-        tf.debugging.assert_less_equal(
-            tf.shape(ids)[-1], longest, f"more than {longest} tokens"
-        )
-    ]
+    shape = tf.shape(ids)
+    checks = [_check(shape[-1] <= longest, f"more than {longest} tokens")]
     for name, count in exported.counts(config).items():
         hub, values = exported.HUB_NAMES[name], features[name]
-        line = f"{hub}: a value is not from 0 to {count - 1}"
         checks += [
-            tf.debugging.assert_non_negative(values, line),
-            tf.debugging.assert_less(values, count, line),
-            tf.debugging.assert_equal(
-                tf.shape(values),
-                tf.shape(ids),
+            _check(
+                (values >= 0) & (values < count),
+                f"{hub}: a value is not from 0 to {count - 1}",
+            ),
+            _check(
+                tf.equal(tf.shape(values), shape),
                 f"{hub}: has another shape than input_word_ids",
             ),
         ]
     return checks
 
 
+def _check(is_right: tf.Tensor, line: str) -> tf.Operation:
+    return tf.debugging.Assert(tf.reduce_all(is_right), [line])
+
+
 def _traced(function: Any, specs: Mapping[str, tf.TensorSpec]) -> Any:
     """Traces a function of named tensors with the same number of rows."""
 
     def checked(**inputs: tf.Tensor) -> _Tensors:
-        counts = tf.stack([tf.shape(x)[0] for x in inputs.values()])
+        first, *others = (tf.shape(x)[0] for x in inputs.values())
         line = "the inputs differ in their number of rows"
-        check = tf.debugging.assert_equal(counts, counts[0], line)
-        with tf.control_dependencies([check]):
+        checks = [_check(tf.equal(x, first), line) for x in others]
+        with tf.control_dependencies(checks):
             return function(**inputs)
 
     named = {k: tf.TensorSpec(s.shape, s.dtype, k) for k, s in specs.items()}

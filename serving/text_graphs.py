@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
+from data.tokenization.graph_tokenization import row_ids, select
 from data.tokenization.vocabulary import Vocabulary
 from serving.opened_model import OpenedModel
 from tasks.squad import windowing
@@ -112,44 +113,49 @@ def windows(
         the second one needs the rest; None for half of the room.
     """
     if second is None:
-        second = first[:, :0]
+        second = tf.RaggedTensor.from_row_splits(
+            first.values[:0], tf.zeros_like(first.row_splits), validate=False
+        )
     a, b = first.row_lengths(), second.row_lengths()
-    has_second = tf.cast(b > 0, tf.int64)
-    room = max_seq_length - 2 - has_second
+    is_pair = tf.cast(b > 0, tf.int64)
+    room = max_seq_length - 2 - is_pair
     half = (room + 1) // 2 if least is None else least
-    kept = tf.minimum(a, tf.maximum(room - b, half))
-    before = take(first, kept * has_second)
-    text = tf.concat([take(first, a * (1 - has_second)), second], axis=1)
-    lengths, room = text.row_lengths(), room - before.row_lengths()
+    before = is_pair * tf.minimum(a, tf.maximum(room - b, half))
+    room -= before
+    # All rows are made of ranges of these values.
+    values = [[words.cls_id, words.sep_id], first.values, second.values]
+    first_begin = first.row_starts() + 2
+    second_begin = second.row_starts() + tf.size(first.values, tf.int64) + 2
+    begin = tf.where(b > 0, second_begin, first_begin)
+    lengths = tf.where(b > 0, b, a)
     strides = tf.maximum(tf.minimum(room, stride), 1)
     counts = 1 + tf.maximum(-((room - lengths) // strides), 0)
     numbers = tf.ragged.range(tf.minimum(counts, most))
-    texts = numbers.value_rowids()
+    texts = row_ids(numbers.row_splits)
     starts = numbers.values * tf.gather(strides, texts)
     lengths = tf.gather(lengths, texts) - starts
     lengths = tf.minimum(lengths, tf.gather(room, texts))
-    begin = tf.gather(text.row_starts(), texts) + starts
-    part = gather_ranges(text.values, begin, begin + lengths)
-    has_second = tf.gather(has_second, texts)[:, None]
-    sep = tf.fill([tf.size(texts), 1], words.sep_id)
-    begin_ids = tf.concat(
-        [
-            tf.ones_like(sep) * words.cls_id,
-            tf.gather(before, texts),
-            take(tf.RaggedTensor.from_tensor(sep), has_second[:, 0]),
-        ],
-        axis=1,
+    is_pair, one = tf.gather(is_pair, texts), tf.ones_like(texts)
+    parts = [  # First value, number of values, segment.
+        (0 * one, one, 0 * one),
+        (tf.gather(first_begin, texts), tf.gather(before, texts), 0 * one),
+        (one, is_pair, 0 * one),
+        (tf.gather(begin, texts) + starts, lengths, is_pair),
+        (one, one, is_pair),
+    ]
+    begins, sizes, segments = (
+        tf.reshape(tf.stack(x, axis=1), [-1]) for x in zip(*parts, strict=True)
     )
-    end_ids = tf.concat([part, sep], axis=1)
-    ones = tf.ones_like(end_ids) * tf.cast(has_second, tf.int32)
-    return Windows(
-        texts,
-        starts,
-        lengths,
-        begin_ids.row_lengths(),
-        tf.concat([begin_ids, end_ids], axis=1),
-        tf.concat([tf.zeros_like(begin_ids), ones], axis=1),
+    ids = gather_ranges(tf.concat(values, 0), begins, begins + sizes)
+    segments = tf.gather(segments, row_ids(ids.row_splits))
+    ids, segments = (
+        tf.RaggedTensor.from_row_splits(
+            x, ids.row_splits[:: len(parts)], validate=False
+        )
+        for x in (ids.values, tf.cast(segments, tf.int32))
     )
+    offsets = 1 + tf.gather(before, texts) + is_pair
+    return Windows(texts, starts, lengths, offsets, ids, segments)
 
 
 def take(values: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
@@ -341,7 +347,7 @@ def labels_of_tokens(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
     begin = logits.row_starts() + found.offsets
     logits = gather_ranges(logits.values, begin, begin + found.lengths).values
     # Each token once, from the window where it has most context.
-    logits = tf.boolean_mask(logits, found.has_most_context())
+    logits = select(logits, found.has_most_context())
     names = tf.gather(tf.constant(setup.labels), tf.argmax(logits, axis=1))
 
     def rows(values: tf.Tensor, padding: object) -> tf.Tensor:
@@ -413,7 +419,7 @@ def best_answers(
         # "No answer" is one of the n if it is better than the last.
         nothing = of_no_answer[number]
         places = tf.range(tf.size(values)) + tf.cast(nothing > values, tf.int32)
-        values = tf.boolean_mask(values, places < rules.n_best_size)
+        values = select(values, places < rules.n_best_size)
         values = tf.concat([values, [nothing]], 0)
         is_answer = tf.size(values) > 1
         is_answer &= nothing - values[0] <= (rules.threshold or 0.0)
@@ -467,8 +473,7 @@ def _spans(
     window = tf.where(is_span)[:, 0]
     scores = values[:, 0, :, None] + values[:, 1, None, :]
     scores, start, end = (
-        tf.boolean_mask(x, is_span)
-        for x in (scores, start + 0 * end, end + 0 * start)
+        select(x, is_span) for x in (scores, start + 0 * end, end + 0 * start)
     )
     begin = tf.cumsum(found.lengths, exclusive=True)
     is_best = tf.gather(

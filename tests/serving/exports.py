@@ -40,12 +40,13 @@ def save_model(
     labels: list[str] | None = None,
     problem_type: str | None = None,
     positions: int = 48,
+    layers: int = 1,
     **arguments,
 ) -> pathlib.Path:
     """Saves a model with large random weights and its vocabulary."""
     config = tiny_runs.config(
         words,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         max_position_embeddings=positions,
         initializer_range=0.4,
     )
@@ -125,12 +126,12 @@ def save_all(folder: pathlib.Path) -> pathlib.Path:
         num_classes=len(TAGS),
         labels=TAGS,
     )
-    for task, make in (
-        ("multiple_choice", models.MultipleChoiceModel),
-        ("question_answering", models.QuestionAnsweringModel),
-        ("fill_mask", models.PretrainingModel),
+    for task, make, layers in (
+        ("multiple_choice", models.MultipleChoiceModel, 1),
+        ("question_answering", models.QuestionAnsweringModel, 1),
+        ("fill_mask", models.PretrainingModel, 2),
     ):
-        save_model(folder / task, make)
+        save_model(folder / task, make, layers=layers)
     # As a training with this flag leaves it.
     path = folder / "question_answering" / "run.json"
     path.write_text('{"flags": {"max_query_length": 8}}')

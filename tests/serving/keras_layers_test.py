@@ -160,7 +160,7 @@ def test_frozen_layers_stay_and_the_others_are_trained(load, tmp_path):
     lines = []
     keras_model.summary(print_fn=lambda text, **_: lines.append(text))
     text = "".join(lines)
-    for name in ("embeddings", "layer_1", "pooler", "classifier"):
+    for name in ("embeddings", "layer_0", "pooler", "classifier"):
         assert name in text
     # The API, the checkpoint and a model directory have the trained weights.
     trained = model.predict(TEXTS)
