@@ -1,7 +1,7 @@
 """A model on its devices: built, loaded, restored, predicting, saved."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -57,12 +57,7 @@ class Network:
             self.model = head.build(
                 config, dtype=devices.dtype_policy, **options
             )
-        self._predictor = inference.Predictor(
-            head,
-            self.model,
-            strategy=devices.strategy,
-            jit_compile=devices.uses_xla,
-        )
+        self._predictors: dict[inference.Objective, inference.Predictor] = {}
 
     def warm_start(
         self, start: pretrained.Start, *, labels: Sequence[str] | None
@@ -166,7 +161,7 @@ class Network:
             return constants
         features = self.head.prepare(self, features, batch_size)
         batches = self.batches(features, batch_size, pads=pads)
-        predictor = self._predictor
+        predictor = self.predictor(self.head)
         with (
             predictor.while_weights_change()
             if weights_change
@@ -188,12 +183,16 @@ class Network:
             return self.lengths
         return self.devices.batch_lengths(longest)
 
-    def predictions(
-        self, features: Features, batch_size: int, *, pads: bool = True
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the outputs of batches, each with its rows `example_index`."""
-        batches = self.batches(features, batch_size, pads=pads)
-        return self._predictor.batches(batches, len(features))
+    def predictor(self, objective: inference.Objective) -> inference.Predictor:
+        """Returns what predicts the head, or something else of the model."""
+        if objective not in self._predictors:
+            self._predictors[objective] = inference.Predictor(
+                objective,
+                self.model,
+                strategy=self._strategy,
+                jit_compile=self.devices.uses_xla,
+            )
+        return self._predictors[objective]
 
     def batches(
         self, features: Features, batch_size: int, *, pads: bool = True

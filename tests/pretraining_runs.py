@@ -64,8 +64,11 @@ def no_report():
 
     It takes longer than a few steps.
     """
-    job = pretraining_job.PretrainingJob
-    return mock.patch.object(job, "write_pages", return_value=None)
+    return mock.patch.multiple(
+        pretraining_job.PretrainingJob,
+        write_pages=lambda job, step, values: None,
+        samples=lambda job, phase: [],
+    )
 
 
 def start(folder, *, sees_gpus=False, **flags):

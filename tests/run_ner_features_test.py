@@ -20,9 +20,9 @@ MODES = ("--do_train", "--do_eval")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """An encoder of two layers, and data."""
+    """An encoder and data."""
     root = tmp_path_factory.mktemp("data")
-    ner_runs.make_data(root, (300, 40, 15), num_hidden_layers=2)
+    ner_runs.make_data(root, (300, 40, 15))
     return root
 
 

@@ -20,7 +20,6 @@ from finetuning import network as networks
 from modeling import crf, losses, lstm, models
 from modeling.config import BertConfig
 from tasks.ner import activations, tag_spans, tagging, windowing
-from training import inference
 
 
 class Tags(head.Head):
@@ -138,6 +137,18 @@ def head_of(
     return CrfTags(labels, tagging.forbidden(labels, scheme))
 
 
+class _Activations:
+    """What inference.Predictor calls."""
+
+    def predict(
+        self, model: Any, features: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        return {activations.NAME: model.activations(features)}
+
+
+_ACTIVATIONS = _Activations()
+
+
 class FrozenTags(Tags):
     """One of C tags for each word, from activations that are computed once."""
 
@@ -194,12 +205,7 @@ class FrozenTags(Tags):
         if activations.NAME in features.ragged:
             return features
         model, devices = network.model, network.devices
-        predictor = inference.Predictor(
-            self._Activations(),
-            model,
-            strategy=devices.strategy,
-            jit_compile=devices.uses_xla,
-        )
+        predictor = network.predictor(_ACTIVATIONS)
 
         def predict(rows: Features) -> Iterator[Mapping[str, np.ndarray]]:
             return predictor.batches(network.batches(rows, batch_size))
@@ -223,11 +229,3 @@ class FrozenTags(Tags):
             path = os.path.join(self._folder, f"{split}.float16")
             values = activations.on_disk(path, features, shape, predict, facts)
         return activations.sentences(features, values)
-
-    class _Activations:
-        """What inference.Predictor calls."""
-
-        def predict(
-            self, model: Any, features: Mapping[str, Any]
-        ) -> dict[str, Any]:
-            return {activations.NAME: model.activations(features)}

@@ -27,7 +27,7 @@ from weights import kinds
 CONFIG = BertConfig(
     vocab_size=20,
     hidden_size=8,
-    num_hidden_layers=2,
+    num_hidden_layers=1,
     num_attention_heads=2,
     intermediate_size=16,
     hidden_dropout_prob=0.0,
