@@ -70,7 +70,7 @@ class Windows(NamedTuple):
           bool [sum of lengths].
         """
         left = tf.ragged.range(self.lengths)
-        windows, left = left.value_rowids(), left.values
+        windows, left = row_ids(left.row_splits), left.values
         right = tf.gather(self.lengths, windows) - 1 - left
         # Numbers of tokens over all texts: none has more than all together.
         most = tf.reduce_max(self.starts + self.lengths) + 1
@@ -113,9 +113,7 @@ def windows(
         the second one needs the rest; None for half of the room.
     """
     if second is None:
-        second = tf.RaggedTensor.from_row_splits(
-            first.values[:0], tf.zeros_like(first.row_splits), validate=False
-        )
+        second = _ragged(first.values[:0], tf.zeros_like(first.row_splits))
     a, b = first.row_lengths(), second.row_lengths()
     is_pair = tf.cast(b > 0, tf.int64)
     room = max_seq_length - 2 - is_pair
@@ -148,14 +146,20 @@ def windows(
     )
     ids = gather_ranges(tf.concat(values, 0), begins, begins + sizes)
     segments = tf.gather(segments, row_ids(ids.row_splits))
-    ids, segments = (
-        tf.RaggedTensor.from_row_splits(
-            x, ids.row_splits[:: len(parts)], validate=False
-        )
-        for x in (ids.values, tf.cast(segments, tf.int32))
+    splits = ids.row_splits[:: len(parts)]
+    return Windows(
+        texts,
+        starts,
+        lengths,
+        1 + tf.gather(before, texts) + is_pair,
+        _ragged(ids.values, splits),
+        _ragged(tf.cast(segments, tf.int32), splits),
     )
-    offsets = 1 + tf.gather(before, texts) + is_pair
-    return Windows(texts, starts, lengths, offsets, ids, segments)
+
+
+def _ragged(values: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
+    """Returns rows, without the hundred operations that check the splits."""
+    return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
 
 def take(values: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
@@ -180,24 +184,26 @@ def _token_logits(
     Some at a time: memory does not grow with the number of windows.
     """
 
-    def compute(first: tf.Tensor) -> tf.RaggedTensor:
-        rows = slice(first, first + _WINDOWS_AT_ONCE)
-        features = found.features(lambda x: x[rows])
+    splits = found.ids.row_splits
+
+    def compute(first: tf.Tensor) -> tf.Tensor:
+        own = splits[first : first + _WINDOWS_AT_ONCE + 1]
+        features = found.features(
+            lambda x: _ragged(x.values[own[0] : own[-1]], own - own[0])
+        )
         outputs = opened.traced_logits(features).values()
         values = tf.concat(
             [x if x.shape.rank > 2 else x[:, :, None] for x in outputs], axis=-1
         )
-        lengths = found.ids[rows].row_lengths()
-        return tf.RaggedTensor.from_tensor(values, lengths)
+        return select(values, features["input_mask"] > 0)
 
-    spec = tf.RaggedTensorSpec([None, None, width], tf.float32, ragged_rank=1)
     parts = tf.map_fn(
         compute,
         tf.range(0, tf.size(found.texts), _WINDOWS_AT_ONCE),
         parallel_iterations=1,
-        fn_output_signature=spec,
+        fn_output_signature=tf.RaggedTensorSpec([None, width], ragged_rank=0),
     )
-    return parts.values
+    return _ragged(parts.values, splits)
 
 
 def sentences(
@@ -231,6 +237,7 @@ def sentences(
         tf.RaggedTensor.from_value_rowids,
         value_rowids=found.texts,
         nrows=tf.size(text, tf.int64),
+        validate=False,
     )
     features = found.features(by_text) if sizes else found.features()
     logits = opened.traced_logits(features)["logits"]
@@ -337,7 +344,7 @@ def labels_of_tokens(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
     tokens = setup.tokenizer.graph.with_offsets(text)
     found = windows(
         setup.tokenizer.vocabulary,
-        tf.RaggedTensor.from_row_splits(tokens.ids, tokens.row_splits),
+        _ragged(tokens.ids, tokens.row_splits),
         None,
         setup.max_seq_length,
         stride=max(1, (setup.max_seq_length - 2) // 2),
@@ -351,8 +358,7 @@ def labels_of_tokens(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
     names = tf.gather(tf.constant(setup.labels), tf.argmax(logits, axis=1))
 
     def rows(values: tf.Tensor, padding: object) -> tf.Tensor:
-        ragged = tf.RaggedTensor.from_row_splits(values, tokens.row_splits)
-        return ragged.to_tensor(padding)
+        return _ragged(values, tokens.row_splits).to_tensor(padding)
 
     return {
         "label": rows(names, ""),
@@ -377,7 +383,7 @@ def best_answers(
     tokens = encoder.graph.with_offsets(context)
     query = encoder.graph(question)
     query_lengths = tf.minimum(query.row_lengths(), rules.max_query_length)
-    ids = tf.RaggedTensor.from_row_splits(tokens.ids, tokens.row_splits)
+    ids = _ragged(tokens.ids, tokens.row_splits)
     found = windows(
         encoder.vocabulary,
         take(query, query_lengths),
