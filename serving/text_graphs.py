@@ -120,7 +120,7 @@ def windows(
     half = (room + 1) // 2 if least is None else least
     before = is_pair * tf.minimum(a, tf.maximum(room - b, half))
     room -= before
-    # All rows are made of ranges of these values.
+    # A window is five ranges of these values.
     values = [[words.cls_id, words.sep_id], first.values, second.values]
     first_begin = first.row_starts() + 2
     second_begin = second.row_starts() + tf.size(first.values, tf.int64) + 2
@@ -130,16 +130,19 @@ def windows(
     counts = 1 + tf.maximum(-((room - lengths) // strides), 0)
     numbers = tf.ragged.range(tf.minimum(counts, most))
     texts = row_ids(numbers.row_splits)
-    starts = numbers.values * tf.gather(strides, texts)
-    lengths = tf.gather(lengths, texts) - starts
-    lengths = tf.minimum(lengths, tf.gather(room, texts))
-    is_pair, one = tf.gather(is_pair, texts), tf.ones_like(texts)
+
+    def each(of_texts: tf.Tensor) -> tf.Tensor:
+        return tf.gather(of_texts, texts)
+
+    starts = numbers.values * each(strides)
+    lengths = tf.minimum(each(lengths) - starts, each(room))
+    before, is_pair, one = each(before), each(is_pair), tf.ones_like(texts)
     parts = [  # First value, number of values, segment.
-        (0 * one, one, 0 * one),
-        (tf.gather(first_begin, texts), tf.gather(before, texts), 0 * one),
-        (one, is_pair, 0 * one),
-        (tf.gather(begin, texts) + starts, lengths, is_pair),
-        (one, one, is_pair),
+        (0 * one, one, 0 * one),  # [CLS]
+        (each(first_begin), before, 0 * one),
+        (one, is_pair, 0 * one),  # [SEP], of a pair.
+        (each(begin) + starts, lengths, is_pair),
+        (one, one, is_pair),  # [SEP]
     ]
     begins, sizes, segments = (
         tf.reshape(tf.stack(x, axis=1), [-1]) for x in zip(*parts, strict=True)
@@ -151,7 +154,7 @@ def windows(
         texts,
         starts,
         lengths,
-        1 + tf.gather(before, texts) + is_pair,
+        1 + before + is_pair,
         _ragged(ids.values, splits),
         _ragged(tf.cast(segments, tf.int32), splits),
     )
@@ -183,7 +186,6 @@ def _token_logits(
 
     Some at a time: memory does not grow with the number of windows.
     """
-
     splits = found.ids.row_splits
 
     def compute(first: tf.Tensor) -> tf.Tensor:

@@ -580,10 +580,9 @@ def _search(values: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
 
     tf.searchsorted, which takes any number of axes, makes 20 operations.
     """
-    found = tf.raw_ops.LowerBound(
+    return tf.raw_ops.LowerBound(
         sorted_inputs=values[None], values=wanted[None], out_type=tf.int64
-    )
-    return found[0]
+    )[0]
 
 
 def select(values: tf.Tensor, is_selected: tf.Tensor) -> tf.Tensor:
