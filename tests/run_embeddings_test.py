@@ -117,6 +117,8 @@ def test_pairs_with_scores_have_a_correlation(root):
     scores |= {"dev_file": root / "scores.csv", "num_train_epochs": 1}
     run(root, "scored", "do_train", "do_eval", **scores)
     assert "eval_spearman" in tiny_runs.eval_results(root / "scored")
+    text = (root / "scored" / "metrics.jsonl").read_text()
+    assert json.loads(text.splitlines()[0])["train/grad_norm"] > 0.01
 
 
 def opened(root, tmp_path, path, **flags):

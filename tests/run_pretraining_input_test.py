@@ -188,7 +188,9 @@ def test_regenerated_shards_are_refused(root, tmp_path, capfd):
 
 
 @pytest.mark.usefixtures("without_report")
-def test_evaluations_of_a_run_read_the_same_records(root, tmp_path, capfd):
+def test_evaluations_of_a_run_read_the_same_records(
+    root, tmp_path, capfd, caplog
+):
     """Another set would have another loss, and `best/` another meaning."""
     flags = {"output_dir": tmp_path / "run", "eval_every_steps": 2}
     flags |= {"do_eval": None, "eval_batch_size": 4, "num_train_steps": 2}
@@ -198,6 +200,7 @@ def test_evaluations_of_a_run_read_the_same_records(root, tmp_path, capfd):
     (shard, *_) = sorted(root.glob("text-*.tfrecord"))
     line = _refused(capfd, root, eval_file=shard, **flags)
     assert "--eval_file of length 32 had other contents" in line
+    assert "1 of 1 shards are also --input_file" in caplog.text
     _run(root, **flags | {"eval_batch_size": 2, "max_eval_steps": 4})
 
 

@@ -113,6 +113,10 @@ def test_the_ablations_differ_only_in_what_they_name():
         for x in records
         if x["max_seq_length"] == 512 and "heldout" not in x["output_prefix"]
     ]
+    copies = {
+        x["dupe_factor"]: "heldout" in x["output_prefix"] for x in records
+    }
+    assert copies == {1: True, 10: False}
     assert shares == [
         *((0.8, 0.1), (1.0, 0.0), (0.8, 0.2), (0.8, 0.0), (0.0, 0.8)),
         (0.0, 1.0),

@@ -107,11 +107,10 @@ TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 def save_all(folder: pathlib.Path) -> pathlib.Path:
     """Saves a model directory of each task, of random weights."""
-    names = LABELS
     for task, count, labels, problem_type in (
-        ("classification", 3, names, None),
+        ("classification", 3, LABELS, None),
         ("regression", 1, None, "regression"),
-        ("multilabel", 3, names, "multi_label_classification"),
+        ("multilabel", 3, LABELS, "multi_label_classification"),
     ):
         save_model(
             folder / task,

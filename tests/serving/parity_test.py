@@ -19,11 +19,9 @@ from tests.slow import parity  # noqa: E402
 
 # The threads of batches run until the process ends.
 pytestmark = pytest.mark.last
-LENGTH = parity.LENGTH
 # The commands read tables, in which these characters have a meaning.
 TEXTS = [text.replace("\0", " ") for text in exports.TEXTS]
 TEXTS += parity.CONTEXTS
-QUICK = ("pairs", "exact_answers")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +44,9 @@ def export(model_dirs, tmp_path_factory):
 @pytest.mark.parametrize(
     "case",
     [
-        x if x in QUICK else pytest.param(x, marks=pytest.mark.all)
+        x
+        if x in ("pairs", "exact_answers")
+        else pytest.param(x, marks=pytest.mark.all)
         for x in parity.CASES
     ],
 )
@@ -56,10 +56,12 @@ def test_all_ways_agree(case, model_dirs, tmp_path):
 
 def test_the_graph_gives_the_labels_of_tokens(tiny_models):
     source = tiny_models / "token_classification"
-    loaded = api.load(source, max_seq_length=LENGTH)
+    loaded = api.load(source, max_seq_length=parity.LENGTH)
     texts = ["Mary lives in Paris", "the cat sat on the mat", "", "cafe\u0301"]
     long = "mary lives in paris the cat sat " * 9
-    found = exports.graph(source, max_seq_length=LENGTH)(text=[*texts, long])
+    found = exports.graph(source, max_seq_length=parity.LENGTH)(
+        text=[*texts, long]
+    )
     tokens = loaded.tokenize([*texts, long])
     logits = loaded.keras_model(loaded.encode(texts[:2]))["logits"].numpy()
     for number, row in enumerate(tokens):

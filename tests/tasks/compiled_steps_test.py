@@ -160,9 +160,10 @@ TASKS = {
         "left_to_right", attention="left_to_right", next_sentence=False
     ),
 }
-IN_MAKE_TEST = "classification"
 EACH = [
-    pytest.param(name, marks=() if name == IN_MAKE_TEST else pytest.mark.all)
+    pytest.param(
+        name, marks=() if name == "classification" else pytest.mark.all
+    )
     for name in TASKS
 ]
 

@@ -31,6 +31,7 @@ def test_the_alphabet_comes_first_and_frequent_tokens_follow():
     tokens = learn(WORDS, 33)
     assert tokens[:22] == [*"!deilnorstw", *("##" + x for x in "!deilnorstw")]
     assert {"new", "low"} < set(tokens[22:])
+    assert wordpiece_learner.alphabet({"aab": 2, "c": 1}, 0.5) == {"a"}
 
 
 def test_every_word_of_kept_characters_can_be_split():
