@@ -91,7 +91,7 @@ def test_a_model_directory_with_card_and_report_is_left(sst):
     card = (sst / "README.md").read_text()
     for part in ("203 examples of train.tsv", "| accuracy | ", "Always"):
         assert part in card
-    assert "nyu-mll/glue" in card
+    assert "nyu-mll/glue" in card and "pipeline_tag: text-c" in card
     page = (sst / "report.html").read_text()
     for part in (
         *("Learning curves", "Confusions", "By label", "Worst", "<svg"),

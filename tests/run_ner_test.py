@@ -66,7 +66,7 @@ def test_a_model_directory_with_card_and_report_is_left(trained):
     labels = "O B-LOC I-LOC B-PER I-PER".split()
     assert model_directory.read_settings(str(trained)).labels == labels
     card = (trained / "README.md").read_text()
-    for text in ("named entities", "token-classification", "f1_PER", "| LOC |"):
+    for text in ("named entities", "tag: token-class", "f1_PER", "| LOC |"):
         assert text in card
     page = (trained / "report.html").read_text()
     for heading in ("By type", "Confusions of words", "Worst sentences"):

@@ -92,7 +92,7 @@ def test_a_model_directory_with_card_and_report_is_left(first):
     assert architecture == "BertForQuestionAnswering"
     card = (first / "README.md").read_text()
     assert "200 examples of train1.json" in card
-    assert "exact_match" in card and "question-answering" in card
+    assert "exact_match" in card and "pipeline_tag: question-an" in card
     page = (first / "report.html").read_text()
     for heading in ("Learning curves", "Answers", "Worst mistakes"):
         assert heading in page
