@@ -93,8 +93,12 @@ def runs(tmp_path_factory):
     directory = tmp_path_factory.mktemp("splits")
     options = {
         "split": {"accumulation": 4, "jit": True},
-        "dropout": {"dropout": 0.5, "steps": 5},
-        "overflow": {"precision": "float16", "overflow": 2, "steps": 6},
+        "float16": {
+            "precision": "float16",
+            "overflow": 2,
+            "dropout": 0.5,
+            "steps": 6,
+        },
     }
     process = start(
         directory, {k: {**BASE, "replicas": 2, **v} for k, v in options.items()}
@@ -126,7 +130,7 @@ def test_more_splits_give_the_losses_and_weights_of_one(tmp_path, name):
 
 @pytest.mark.slow
 def test_dropout_masks_differ_between_replicas_and_between_steps(runs):
-    lines, _ = read(runs / "dropout")
+    lines, _ = read(runs / "float16")
     masks = [line["train/mask"] for line in lines]
     assert len(set(masks)) == len(masks)
     for line in lines:
@@ -136,11 +140,11 @@ def test_dropout_masks_differ_between_replicas_and_between_steps(runs):
 
 @pytest.mark.slow
 def test_an_overflow_on_one_replica_skips_the_step_on_all(runs):
-    lines = metrics(runs / "overflow", "train/skipped_steps")
+    lines = metrics(runs / "float16", "train/skipped_steps")
     skipped = [line["train/skipped_steps"] for line in lines]
     assert skipped == [0, 0, 1, 1, 1, 1]
     # That step has no loss.
-    losses, weights = read(runs / "overflow")
+    losses, weights = read(runs / "float16")
     assert [line["step"] for line in losses] == [1, 2, 4, 5, 6]
     assert np.isfinite([line["train/loss"] for line in losses]).all()
     for name, value in weights.items():
