@@ -11,32 +11,36 @@ from unittest import mock
 
 import pytest
 from markupsafe import Markup
-from matplotlib.figure import Figure
-
-import foundation.tensorflow_setup  # noqa: F401
-
-# isort: split
-import keras
-import tensorflow as tf
-from tensorflow.python.util import tf_stack
 
 from modeling.config import BertConfig
 from tests.modeling import formula
-from training import precision
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-
-# Most of the time of the tests is the tracing of graphs, a tenth of which goes
-# into the stack of each operation and into filters of tracebacks.
-tf_stack.extract_stack = functools.partial(
-    lambda stack, stacklevel=1: stack, tf_stack.extract_stack()
-)
-tf.debugging.disable_traceback_filtering()
-keras.config.disable_traceback_filtering()
-# The tests compare float32, also on GPUs whose default is TF32.
-precision.forbid_tf32()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepares TensorFlow where tests run: not in xdist's first process."""
+    if config.getoption("numprocesses", None):
+        return
+    import foundation.tensorflow_setup  # noqa: F401
+
+    # isort: split
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.util import tf_stack
+
+    from training import precision
+
+    # Most of the time of the tests is the tracing of graphs, a tenth of which
+    # goes into the stack of each operation and into filters of tracebacks.
+    tf_stack.extract_stack = functools.partial(
+        lambda stack, stacklevel=1: stack, tf_stack.extract_stack()
+    )
+    tf.debugging.disable_traceback_filtering()
+    keras.config.disable_traceback_filtering()
+    # The tests compare float32, also on GPUs whose default is TF32.
+    precision.forbid_tf32()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -117,6 +121,8 @@ def no_waiting_for_the_disk() -> Iterator[None]:
 
 
 def _without_drawing(draw: Callable[[Any], None]) -> Markup:
+    from matplotlib.figure import Figure
+
     draw(Figure().subplots())
     return Markup("<svg></svg>")
 

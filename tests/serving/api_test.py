@@ -165,8 +165,9 @@ def test_settings_are_read_in_a_bucket(tiny_models):
     assert not any(x.answer for x in api.load(remote).predict(QUESTIONS))
 
 
-SENTENCES = pathlib.Path(__file__).parents[1] / "testdata"
-SENTENCES = json.loads((SENTENCES / "sentence_modules.json").read_text())
+SENTENCES = json.loads(
+    (tiny_runs.ROOT / "tests/testdata/sentence_modules.json").read_text()
+)
 
 
 @pytest.mark.parametrize("name", sentence_models.CASES)

@@ -22,7 +22,6 @@ from tests.weights import sentence_models
 
 TEXTS = ["the cat", "dogs sat on the mat"]
 CHOICES = [("the", ["cat", "dogs"]), ("a", ["mat", "b c x"])]
-LABELS = exports.LABELS
 CASES = ["fill_mask", "multiple_choice"]
 SLOW_CASES = [
     *("classification", "regression", "question_answering"),
@@ -35,7 +34,7 @@ CASES += [pytest.param(name, marks=pytest.mark.all) for name in SLOW_CASES]
 @pytest.fixture(scope="module")
 def load(tiny_models, tmp_path_factory):
     folder = tmp_path_factory.mktemp("more")
-    classes = {"num_classes": len(LABELS), "labels": LABELS}
+    classes = {"num_classes": len(exports.LABELS), "labels": exports.LABELS}
     classifier = models.ClassificationModel
     for name, make, options in (
         (

@@ -23,7 +23,6 @@ from serving import text_graphs
 from tasks.fill_mask import masked_words
 from weights import model_directory
 
-LABELS = exports.LABELS
 TOLERANCE = 1e-5
 WORDS = "the cat sat on a mat".split()
 
@@ -87,7 +86,7 @@ def test_the_window_with_most_context_is_the_same(size_weight):
 def test_pairs_need_a_model_with_two_segments(tmp_path):
     config = tiny_runs.config(exports.WORDS, type_vocab_size=1)
     model = exports.CLASSIFIER(config, num_classes=3)
-    model_directory.save(model, str(tmp_path), labels=LABELS)
+    model_directory.save(model, str(tmp_path), labels=exports.LABELS)
     (tmp_path / "vocab.txt").write_text("\n".join(exports.WORDS) + "\n")
     assert exports.graph(tmp_path)(text=["the cat"])["label"].shape == (1,)
     with pytest.raises(errors.InputError, match="type_vocab_size of the mod"):
