@@ -30,11 +30,11 @@ def model_dirs(tiny_models, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def export(model_dirs, tmp_path_factory):
+def export(model_dirs):
     """A function that exports a case, once in each form."""
     ways = {
         name: parity.Ways(
-            name, TEXTS[:1], model_dirs, tmp_path_factory.mktemp("out")
+            name, TEXTS[:1], model_dirs, model_dirs / f"of_{name}"
         )
         for name in ("pairs", "fill_mask", "token_classification")
     }
@@ -50,8 +50,8 @@ def export(model_dirs, tmp_path_factory):
         for x in parity.CASES
     ],
 )
-def test_all_ways_agree(case, model_dirs, tmp_path):
-    parity.check(case, TEXTS, model_dirs, tmp_path / case)
+def test_all_ways_agree(case, model_dirs):
+    parity.check(case, TEXTS, model_dirs, model_dirs / f"of_{case}")
 
 
 def test_the_graph_gives_the_labels_of_tokens(tiny_models):
