@@ -15,7 +15,6 @@ from markupsafe import Markup
 from modeling.config import BertConfig
 from tests.modeling import formula
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
