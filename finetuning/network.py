@@ -184,7 +184,7 @@ class Network:
         return self.devices.batch_lengths(longest)
 
     def predictor(self, objective: inference.Objective) -> inference.Predictor:
-        """Returns what predicts the head, or something else of the model."""
+        """Returns the one predictor of the head, or of another objective."""
         if objective not in self._predictors:
             self._predictors[objective] = inference.Predictor(
                 objective,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from data.tokenization.graph_tokenization import row_ids, select
+from data.tokenization.graph_tokenization import ragged, row_ids, select
 from data.tokenization.vocabulary import Vocabulary
 from serving.opened_model import OpenedModel
 from tasks.squad import windowing
@@ -113,7 +113,7 @@ def windows(
         the second one needs the rest; None for half of the room.
     """
     if second is None:
-        second = _ragged(first.values[:0], tf.zeros_like(first.row_splits))
+        second = ragged(first.values[:0], tf.zeros_like(first.row_splits))
     a, b = first.row_lengths(), second.row_lengths()
     is_pair = tf.cast(b > 0, tf.int64)
     room = max_seq_length - 2 - is_pair
@@ -155,14 +155,9 @@ def windows(
         starts,
         lengths,
         1 + before + is_pair,
-        _ragged(ids.values, splits),
-        _ragged(tf.cast(segments, tf.int32), splits),
+        ragged(ids.values, splits),
+        ragged(tf.cast(segments, tf.int32), splits),
     )
-
-
-def _ragged(values: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
-    """Returns rows, without the hundred operations that check the splits."""
-    return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
 
 def take(values: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
@@ -191,7 +186,7 @@ def _token_logits(
     def compute(first: tf.Tensor) -> tf.Tensor:
         own = splits[first : first + _WINDOWS_AT_ONCE + 1]
         features = found.features(
-            lambda x: _ragged(x.values[own[0] : own[-1]], own - own[0])
+            lambda x: ragged(x.values[own[0] : own[-1]], own - own[0])
         )
         outputs = opened.traced_logits(features).values()
         values = tf.concat(
@@ -205,7 +200,7 @@ def _token_logits(
         parallel_iterations=1,
         fn_output_signature=tf.RaggedTensorSpec([None, width], ragged_rank=0),
     )
-    return _ragged(parts.values, splits)
+    return ragged(parts.values, splits)
 
 
 def sentences(
@@ -346,7 +341,7 @@ def labels_of_tokens(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
     tokens = setup.tokenizer.graph.with_offsets(text)
     found = windows(
         setup.tokenizer.vocabulary,
-        _ragged(tokens.ids, tokens.row_splits),
+        ragged(tokens.ids, tokens.row_splits),
         None,
         setup.max_seq_length,
         stride=max(1, (setup.max_seq_length - 2) // 2),
@@ -360,7 +355,7 @@ def labels_of_tokens(opened: OpenedModel, text: tf.Tensor) -> _Tensors:
     names = tf.gather(tf.constant(setup.labels), tf.argmax(logits, axis=1))
 
     def rows(values: tf.Tensor, padding: object) -> tf.Tensor:
-        return _ragged(values, tokens.row_splits).to_tensor(padding)
+        return ragged(values, tokens.row_splits).to_tensor(padding)
 
     return {
         "label": rows(names, ""),
@@ -385,7 +380,7 @@ def best_answers(
     tokens = encoder.graph.with_offsets(context)
     query = encoder.graph(question)
     query_lengths = tf.minimum(query.row_lengths(), rules.max_query_length)
-    ids = _ragged(tokens.ids, tokens.row_splits)
+    ids = ragged(tokens.ids, tokens.row_splits)
     found = windows(
         encoder.vocabulary,
         take(query, query_lengths),
